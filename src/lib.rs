@@ -1,0 +1,1 @@
+//! Timers whose every wait is a window.
