@@ -7,13 +7,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
 };
 
 #[cfg(not(loom))]
@@ -69,5 +69,17 @@ impl<T> std::ops::Deref for CachePadded<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// std's, also under loom: for statics (loom has no constant constructors) and for code that no
+/// model runs.
+pub(crate) mod plain {
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+    /// Locks, and ignores poisoning (see the module's header).
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,9 +21,6 @@ impl Ready {
     pub(crate) fn has(self, token: u32) -> bool {
         self.0 >> token & 1 == 1
     }
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 impl Epoll {

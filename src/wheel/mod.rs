@@ -277,9 +277,13 @@ impl<T> Wheel<T> {
         self.entries.hand_backs() + self.slots.hand_backs()
     }
 
-    /// Visits every pending entry's value, in no order.
-    pub fn for_each_mut(&mut self, mut f: impl FnMut(&mut T)) {
-        self.entries.for_each_mut(|_, entry| f(&mut entry.value));
+    /// Empties the wheel: hands every pending value to `f`, in no order. Work proportional to what is
+    /// pending, however far ahead it lies. If `f` panics, the values not yet handed out are dropped.
+    pub fn drain(&mut self, mut f: impl FnMut(T)) {
+        let fresh =
+            Wheel { now: self.now, cursor: self.cursor, sequence: self.sequence, ..Wheel::new() };
+        let Wheel { entries, .. } = std::mem::replace(self, fresh);
+        entries.into_each(|entry| f(entry.value));
     }
 
     #[inline]
