@@ -16,6 +16,7 @@
 //! - Lock order: `kernel`, then a shard. Nobody takes `kernel` while holding a shard.
 
 use crate::park::{Armed, KernelTimer};
+use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use crate::tick::NEVER;
 use Ordering::{Relaxed, SeqCst};
@@ -105,6 +106,12 @@ impl<K: KernelTimer> Arming<K> {
     #[cold]
     fn lower(&self, latest: u64) {
         let mut kernel = self.kernel.lock();
+        if planted(Bug::ArmThenPublish) {
+            kernel.arm(latest, true);
+            drop(kernel);
+            self.armed.store(latest, Relaxed);
+            return;
+        }
         // Read again under the lock: the driver may have woken, or another insert been faster.
         if latest < self.armed.load(Relaxed) {
             kernel.arm(latest, true);
@@ -142,6 +149,12 @@ impl<K: KernelTimer> Arming<K> {
         }
         let bound = bounds();
         if bound > armed {
+            if planted(Bug::RaiseUnlocked) {
+                self.armed.store(bound, Relaxed);
+                drop(kernel);
+                self.kernel.lock().arm(bound, true);
+                return;
+            }
             kernel.arm(bound, true);
             self.publish(&mut kernel, bound, &bounds, true);
         }
@@ -178,6 +191,9 @@ impl<K: KernelTimer> Arming<K> {
         loop {
             self.armed.store(armed, Relaxed);
             fence(SeqCst);
+            if planted(Bug::NoRescan) {
+                return;
+            }
             let bound = bounds();
             if bound >= armed {
                 return;

@@ -13,6 +13,7 @@ use super::arming::Arming;
 use super::batch::{BATCH, WakeBatch};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
+use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
@@ -97,6 +98,12 @@ impl<K: KernelTimer> Lane<K> {
         for shard in &self.shards {
             let mut wheel = {
                 let mut state = shard.state.lock();
+                if planted(Bug::DrainThenClose) {
+                    let mut wheel = std::mem::take(&mut state.wheel);
+                    drop(state);
+                    wheel.drain(&mut orphans);
+                    state = shard.state.lock();
+                }
                 state.life = NOBODY;
                 shard.earliest.store(NEVER, Relaxed);
                 shard.latest.store(NEVER, Relaxed);
@@ -144,6 +151,12 @@ impl<K: KernelTimer> Lane<K> {
             let mut state = shard.state.lock();
             if state.life != life {
                 return None;
+            }
+            if planted(Bug::CancelTwice) {
+                let found = state.wheel.get_mut(key)?.clone();
+                drop(state);
+                shard.state.lock().wheel.cancel(key);
+                return Some(found);
             }
             let waker = state.wheel.cancel(key)?;
             shard.released(&state.wheel, span.latest);
