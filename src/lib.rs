@@ -16,8 +16,8 @@ pub use driver::{
 };
 pub use error::{BuildError, Elapsed, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
-    Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
-    sleep_window, timeout, timeout_at, timeout_range,
+    DelayQueue, Expired, Interval, MissedTicks, QueueKey, Sleep, Timeout, interval, interval_at,
+    sleep, sleep_range, sleep_until, sleep_window, timeout, timeout_at, timeout_range,
 };
 pub use metrics::{Lateness, Metrics};
 pub use window::Window;

@@ -1,9 +1,11 @@
-//! Futures: sleeps, timeouts, intervals.
+//! Futures: sleeps, timeouts, intervals, delay queues.
 
+mod delay_queue;
 mod interval;
 mod sleep;
 mod timeout;
 
+pub use delay_queue::{DelayQueue, Expired, QueueKey};
 pub use interval::{Interval, MissedTicks};
 pub use sleep::Sleep;
 pub use timeout::Timeout;

@@ -70,6 +70,15 @@ impl Sleep {
         self.handle
     }
 
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// True while an entry stands for it in a wheel, fired or not.
+    pub(super) fn is_registered(&self) -> bool {
+        matches!(self.state, State::Pending { .. })
+    }
+
     /// From when on it may complete.
     pub fn deadline(&self) -> Instant {
         clock::instant_of(self.span.earliest)
@@ -282,7 +291,7 @@ impl Sleep {
 }
 
 /// A window as a span of readings.
-fn span_of(window: Window) -> Span {
+pub(super) fn span_of(window: Window) -> Span {
     let earliest = clock::reading_of(window.earliest());
     let slack = crate::tick::nanos(window.slack());
     Span::with_slack(earliest, slack)
