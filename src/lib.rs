@@ -6,6 +6,7 @@ mod future;
 mod metrics;
 mod park;
 mod primitive;
+pub mod sim;
 mod sys;
 mod tick;
 pub mod wheel;
