@@ -99,8 +99,7 @@ fn c007_a_pending_timer_is_never_counted_as_expired_on_the_way() {
 
 #[test]
 fn c009_one_poll_at_the_deadline_is_enough() {
-    let rows =
-        [(0, 64), (5, 69), (63, 127), (60, 4096), (4095, 4096), (4095, 8192), (1, 262_144)];
+    let rows = [(0, 64), (5, 69), (63, 127), (60, 4096), (4095, 4096), (4095, 8192), (1, 262_144)];
     // As milliseconds, and as ticks of each level.
     for unit in [MS, 1024, 1024 << 6, 1024 << 12, 1024 << 18] {
         for (now, d) in rows {
