@@ -61,8 +61,8 @@ pub(crate) struct Entry<T> {
 
 /// A hierarchical timing wheel of windows. See the [module's documentation](self).
 ///
-/// Times are nanoseconds on a clock of the caller's choice; `u64::MAX` is past its end and never
-/// fires.
+/// Times are nanoseconds on a clock of the caller's choice. `u64::MAX` is past its end: it forces no
+/// wake, and fires only when [`Wheel::advance`] is told that very time.
 pub struct Wheel<T> {
     entries: Arena<Entry<T>>,
     slots: Slots,
