@@ -5,7 +5,7 @@ use slackwheel::{Driver, interval, sleep, sleep_range, timeout};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
+use std::task::{Context, Wake};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ fn a_bare_block_on() {
     let waker = Arc::new(Unpark(thread::current())).into();
     let mut cx = Context::from_waker(&waker);
     let mut program: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program());
-    while let Poll::Pending = program.as_mut().poll(&mut cx) {
+    while program.as_mut().poll(&mut cx).is_pending() {
         thread::park();
     }
 }
