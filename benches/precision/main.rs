@@ -19,14 +19,20 @@ fn cpu() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Lateness and CPU of one sleep.
-fn measure(sleep: &mut dyn FnMut(u64)) -> (i64, u64) {
+/// Lateness and CPU time of one sleep, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Sample {
+    late: i64,
+    cpu: i64,
+}
+
+fn measure(sleep: &mut dyn FnMut(u64)) -> Sample {
     let cpu_before = cpu();
     let deadline = now() + SLEEP.as_nanos() as u64;
     sleep(deadline);
     let late = now() as i64 - deadline as i64;
     assert!(late >= 0, "early by {} ns", -late);
-    (late, cpu() - cpu_before)
+    Sample { late, cpu: (cpu() - cpu_before) as i64 }
 }
 
 fn median<T: Ord + Copy>(values: &mut [T]) -> T {
@@ -49,12 +55,10 @@ fn compare(name: &str, pairs: usize, ours: &mut dyn FnMut(u64), theirs: &mut dyn
             rows.push((a, b));
         }
     }
-    let of = |f: fn(&((i64, u64), (i64, u64))) -> i64| {
-        median(&mut rows.iter().map(f).collect::<Vec<_>>())
-    };
-    let difference = of(|(a, b)| a.0 - b.0);
-    let (ours, theirs) = (of(|(a, _)| a.0), of(|(_, b)| b.0));
-    let (our_cpu, their_cpu) = (of(|(a, _)| a.1 as i64), of(|(_, b)| b.1 as i64));
+    let of = |f: fn(&(Sample, Sample)) -> i64| median(&mut rows.iter().map(f).collect::<Vec<_>>());
+    let difference = of(|(a, b)| a.late - b.late);
+    let (ours, theirs) = (of(|(a, _)| a.late), of(|(_, b)| b.late));
+    let (our_cpu, their_cpu) = (of(|(a, _)| a.cpu), of(|(_, b)| b.cpu));
     println!(
         "{name}: {pairs} pairs, median paired difference {:.2} us (lateness p50 {:.1} / {:.1} us), \
          CPU per sleep {:.1} / {:.1} us = {:.2}x",
