@@ -1,10 +1,15 @@
 //! Futures: sleeps, timeouts, intervals, delay queues.
 
+mod clocks;
 mod delay_queue;
 mod interval;
 mod sleep;
 mod timeout;
 
+pub use clocks::{
+    BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
+    sleep_until_system,
+};
 pub use delay_queue::{DelayQueue, Expired, QueueKey};
 pub use interval::{Interval, MissedTicks};
 pub use sleep::Sleep;

@@ -35,7 +35,7 @@ impl<T> Wheel<T> {
                     return Popped::Unfinished;
                 }
                 self.split(splitting, &mut left);
-                self.bound_exact = false;
+                self.bound_fresh = false;
                 continue;
             }
             let Some((level, at)) = self.first_slot() else { break };
@@ -52,7 +52,7 @@ impl<T> Wheel<T> {
             self.cursor = self.cursor.max(start);
             let mut one = None;
             self.fire_tick(slot, start, now, &mut 1, &mut 0, &mut |fired| one = Some(fired));
-            self.bound_exact = false;
+            self.bound_fresh = false;
             if let Some(fired) = one {
                 return Popped::Entry(fired);
             }
