@@ -250,7 +250,8 @@ impl Sim {
     /// advanced further meanwhile. Time past the clock's end (584 years) stays there.
     ///
     /// What a driver would not wake for is not fired: a window that is open at the end, but need not be served
-    /// yet, stays pending until it is polled or the next wakeup.
+    /// yet, stays pending. It completes when it is polled, or when time next moves: that begins, as every
+    /// wait of a driver does, with what is open while it is awake anyway.
     ///
     /// From inside a task it advances for all others; from inside a waker it only moves the clock.
     pub fn advance(&self, d: Duration) {
