@@ -22,11 +22,14 @@ use std::time::Duration;
 /// Ticks are milliseconds.
 const MAX_SLEEP: u64 = (1 << 36) - 1;
 
+/// The tasks of a group, and how many of them are not done.
+type Group = (Vec<Task<()>>, Arc<AtomicU64>);
+
 /// Groups of tasks that sleep for the same time.
 struct Groups {
     sim: Sim,
-    /// By when they are due: tasks, and how many are not done.
-    groups: BTreeMap<(u64, usize), (Vec<Task<()>>, Arc<AtomicU64>)>,
+    /// By when they are due.
+    groups: BTreeMap<(u64, usize), Group>,
     now: u64,
 }
 

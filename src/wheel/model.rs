@@ -3,7 +3,8 @@
 //! Properties (each is checked after every operation):
 //! - the same entries are pending, with the same windows; a key is never valid again;
 //! - `advance` hands out exactly what is due, by tick, then by insertion (entries that were reset
-//!   have no promised place among equals);
+//!   have no promised place among equals); `pop` hands out the same, one at a time, and what it left is
+//!   pending like anything else: it can be cancelled and reset, and `first` shows it;
 //! - `next_wake_exact` is the smallest pending `latest`, `next_deadline` the smallest `earliest`;
 //!   `next_wake` is never after the first, `first_due` never after the second;
 //! - driven at `next_wake`, a wheel wakes as often as greedy interval piercing of the windows, also
@@ -11,7 +12,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The wheel as one would write it in ten lines.
 #[derive(Default)]
@@ -51,6 +52,7 @@ enum Op {
     Reset { which: usize, ahead: u64, slack: u64 },
     Advance { by: u64, limit: usize },
     AdvanceToWake,
+    Pop { by: u64, n: usize, limit: usize },
     NextWake,
 }
 
@@ -83,6 +85,8 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (distance(), prop_oneof![Just(usize::MAX), 1usize..64])
             .prop_map(|(by, limit)| Op::Advance { by, limit }),
         3 => Just(Op::AdvanceToWake),
+        4 => (distance(), 0usize..8, prop_oneof![Just(usize::MAX), 1usize..64])
+            .prop_map(|(by, n, limit)| Op::Pop { by, n, limit }),
         2 => Just(Op::NextWake),
     ]
 }
@@ -90,6 +94,8 @@ fn op() -> impl Strategy<Value = Op> {
 struct Pair {
     wheel: Wheel<u64>,
     naive: Naive,
+    /// Due when they were inserted: they come after what was due then.
+    past: BTreeSet<u64>,
     keys: Vec<(u64, Key)>,
     gone: Vec<Key>,
     now: u64,
@@ -102,7 +108,49 @@ impl Pair {
         let key = self.wheel.insert(earliest, latest, id);
         assert_eq!(key.sequence, id);
         self.naive.pending.insert(id, (earliest, latest, false));
+        if earliest <= self.now {
+            self.past.insert(id);
+        }
         self.keys.push((id, key));
+    }
+
+    /// Takes one due entry; false when there is none.
+    fn pop(&mut self, now: u64, limit: usize) -> bool {
+        self.now = self.now.max(now);
+        let popped = loop {
+            match self.wheel.pop(now, limit) {
+                Popped::Entry(fired) => break Some(fired),
+                Popped::Nothing => break None,
+                Popped::Unfinished => {}
+            }
+        };
+        let due = || self.naive.pending.iter().filter(|(_, w)| w.0 <= self.now);
+        let Some(fired) = popped else {
+            assert_eq!(due().count(), 0, "lost");
+            return false;
+        };
+        let loose = |id: &u64, w: &(u64, u64, bool)| w.2 || self.past.contains(id);
+        let first = due().filter(|(id, w)| !loose(id, w)).map(|(id, w)| (tick_of(w.0), *id)).min();
+        let w = self.naive.pending[&fired.value];
+        assert_eq!((w.0, w.1), (fired.earliest, fired.latest));
+        assert!(w.0 <= self.now, "early");
+        if !loose(&fired.value, &w) {
+            assert_eq!(Some((tick_of(w.0), fired.value)), first, "out of order");
+        }
+        self.naive.pending.remove(&fired.value);
+        self.forget();
+        true
+    }
+
+    /// Keys of what has come out are gone.
+    fn forget(&mut self) {
+        self.keys.retain(|(id, key)| {
+            let kept = self.naive.pending.contains_key(id);
+            if !kept {
+                self.gone.push(*key);
+            }
+            kept
+        });
     }
 
     fn advance(&mut self, now: u64, limit: usize) {
@@ -133,13 +181,7 @@ impl Pair {
         a.sort_unstable();
         b.sort_unstable();
         assert_eq!(a, b);
-        self.keys.retain(|(id, key)| {
-            let kept = self.naive.pending.contains_key(id);
-            if !kept {
-                self.gone.push(*key);
-            }
-            kept
-        });
+        self.forget();
     }
 
     fn check(&mut self) {
@@ -147,6 +189,15 @@ impl Pair {
         assert_eq!(self.wheel.next_deadline(), self.naive.deadline());
         let first = self.naive.deadline().unwrap_or(NEVER);
         assert!(self.wheel.first_due() <= first);
+        for looks in [0, 3, 64] {
+            assert!(self.wheel.first_due_within(looks) <= first);
+        }
+        if self.wheel.splitting.is_none() {
+            assert_eq!(self.wheel.first_due_within(usize::MAX), first);
+        }
+        let peeked = self.wheel.first().map(|key| *self.wheel.get(key).unwrap());
+        let shown = peeked.map(|id| tick_of(self.naive.pending[&id].0));
+        assert_eq!(shown, self.naive.deadline().map(tick_of));
         for (id, key) in &self.keys {
             let w = self.naive.pending[id];
             assert_eq!(self.wheel.window(*key), Some((w.0, w.1)));
@@ -162,6 +213,7 @@ fn run(ops: &[Op]) {
     let mut p = Pair {
         wheel: Wheel::new(),
         naive: Naive::default(),
+        past: BTreeSet::new(),
         keys: Vec::new(),
         gone: Vec::new(),
         now: 0,
@@ -198,6 +250,14 @@ fn run(ops: &[Op]) {
             Op::AdvanceToWake => {
                 if let Some(at) = p.wheel.next_wake() {
                     p.advance(at, usize::MAX);
+                }
+            }
+            Op::Pop { by, n, limit } => {
+                let now = p.now.saturating_add(by);
+                for _ in 0..n {
+                    if !p.pop(now, limit) {
+                        break;
+                    }
                 }
             }
             Op::NextWake => {
@@ -435,4 +495,44 @@ fn memory_comes_back_after_a_burst() {
     wheel.reap();
     let kept = wheel.resident_bytes();
     assert!(kept * 100 <= full * 15, "{kept} of {full} kept by 0.1 % of the timers");
+}
+
+#[test]
+fn an_advance_visits_each_entry_a_bounded_number_of_times() {
+    // tokio #6584: a slot was processed again while it was being refilled.
+    let n = 3_000u64;
+    let mut wheel = Wheel::new();
+    for i in 0..n {
+        let at = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 50);
+        wheel.insert(at.min(NEVER - 1), NEVER, i);
+    }
+    let mut calls = 0;
+    let mut fired = 0;
+    while wheel.advance(NEVER - 1, 1, |_| fired += 1).more {
+        calls += 1;
+        // Each call fires or moves at least one.
+        assert!(calls <= n * (LEVELS as u64 + 1), "it goes in circles");
+    }
+    assert_eq!((fired, wheel.len()), (n, 0));
+}
+
+#[test]
+fn a_drain_costs_what_is_pending_not_how_far_ahead_it_lies() {
+    // tokio #2789, #8570: a shutdown turned the wheel to the end of time.
+    let mut wheel = Wheel::new();
+    let ids: Vec<u64> = (0..64).collect();
+    for i in &ids {
+        let at = 1u64 << i;
+        wheel.insert(at, at, *i);
+    }
+    let key = wheel.insert(5, 5, 64);
+    let mut out = Vec::new();
+    wheel.drain(|v| out.push(v));
+    out.sort_unstable();
+    assert_eq!(out.len(), 65);
+    assert!(wheel.is_empty() && !wheel.contains(key) && wheel.next_wake().is_none());
+    // It goes on at the time it had.
+    let again = wheel.insert(7, 7, 1);
+    assert!(again != key && wheel.cancel(key).is_none());
+    assert_eq!(wheel.advance(7, usize::MAX, |_| ()).fired, 1);
 }
