@@ -14,6 +14,8 @@ struct Script {
     armed: Option<u64>,
     rung: bool,
     auto_advance: bool,
+    /// While a thread waits: when its wait ends by itself (`NEVER`: not at all).
+    waiting: Option<u64>,
     /// `(clock, armed for)` of every arm call, while recording.
     arms: Option<Vec<(u64, u64)>>,
 }
@@ -72,6 +74,15 @@ impl ScriptedAlarm {
         self.script().armed
     }
 
+    /// True while the driver's thread waits and nothing that has happened so far will end that wait. A
+    /// thread that was woken but has not run yet does not count as waiting.
+    pub(crate) fn is_parked(&self) -> bool {
+        let script = self.script();
+        let ends = |until: u64| script.armed.unwrap_or(NEVER).min(until);
+        let ended = |until| script.rung || script.auto_advance && ends(until) != NEVER;
+        script.waiting.is_some_and(|until| !ended(until) && ends(until) > self.now())
+    }
+
     /// Keeps every arm call from now on; hands out those kept so far.
     pub(crate) fn take_arms(&self) -> Vec<(u64, u64)> {
         self.script().arms.replace(Vec::new()).unwrap_or_default()
@@ -126,7 +137,9 @@ impl Park for ScriptedPark {
                 alarm.now.fetch_max(end, Ordering::SeqCst);
                 return Ok(true);
             }
+            script.waiting = Some(until);
             script = alarm.changed.wait(script).unwrap_or_else(PoisonError::into_inner);
+            script.waiting = None;
         }
     }
 }
