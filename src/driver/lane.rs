@@ -9,11 +9,13 @@
 //! - A shard belongs to the driver whose `life` it carries. An operation with another life finds the
 //!   shard gone, also when the block has a new owner.
 
-use super::arming::Arming;
+use super::arming::{Arming, Bound, Windows};
 use super::batch::{BATCH, WakeBatch};
+use super::firing::{Firing, aligned};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
-use crate::primitive::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
+use crate::primitive::plant::{Bug, planted};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 use crate::window::Span;
@@ -22,11 +24,20 @@ use std::task::Waker;
 /// Entries one turn fires or moves before it returns to its host; the rest is due at once.
 const TURN_BUDGET: usize = 1 << 17;
 
+/// A raise is about to save a wakeup, so it may look at more entries than a park.
+const RAISE_RESCAN: u32 = 4096;
+/// What [`Wheel::next_wake`] may look at.
+const PARK_RESCAN: u32 = 64;
+
 /// The life of a shard that belongs to nobody.
 const NOBODY: u64 = 0;
 
 pub(crate) struct Lane<K> {
     shards: Box<[CachePadded<Shard>]>,
+    /// The clock can be set back: the wall clock.
+    can_go_back: bool,
+    /// A [`Firing`].
+    firing: AtomicU8,
     pub(crate) arming: Arming<K>,
 }
 
@@ -35,6 +46,8 @@ struct Shard {
     latest: AtomicU64,
     /// `latest` is the bound of an entry that has gone.
     stale: AtomicBool,
+    /// `latest` is of a crowded slot, and perhaps too early.
+    rough: AtomicBool,
     state: Mutex<ShardState>,
 }
 
@@ -64,13 +77,14 @@ pub(crate) struct Turned {
 
 impl<K: KernelTimer> Lane<K> {
     /// `shards` is a power of two.
-    pub(crate) fn new(shards: usize) -> Self {
+    pub(crate) fn new(shards: usize, can_go_back: bool) -> Self {
         assert!(shards.is_power_of_two());
         let shard = || {
             CachePadded(Shard {
                 earliest: AtomicU64::new(NEVER),
                 latest: AtomicU64::new(NEVER),
                 stale: AtomicBool::new(false),
+                rough: AtomicBool::new(false),
                 state: Mutex::new(ShardState {
                     life: NOBODY,
                     wheel: Wheel::new(),
@@ -79,11 +93,14 @@ impl<K: KernelTimer> Lane<K> {
                 }),
             })
         };
-        Lane { shards: (0..shards).map(|_| shard()).collect(), arming: Arming::new() }
+        let shards = (0..shards).map(|_| shard()).collect();
+        let firing = AtomicU8::new(Firing::Latest as u8);
+        Lane { shards, can_go_back, firing, arming: Arming::new() }
     }
 
     /// Hands the shards to the driver of this life. Nobody else may use the lane yet.
-    pub(crate) fn open(&self, life: u64) {
+    pub(crate) fn open(&self, life: u64, firing: Firing) {
+        self.firing.store(firing as u8, Relaxed);
         for shard in &self.shards {
             let mut state = shard.state.lock();
             state.life = life;
@@ -92,11 +109,21 @@ impl<K: KernelTimer> Lane<K> {
         }
     }
 
+    pub(crate) fn is_open(&self, life: u64) -> bool {
+        self.shards[0].state.lock().life == life
+    }
+
     /// Takes every shard from its driver; the wakers of what was pending go to `orphans`.
     pub(crate) fn close(&self, mut orphans: impl FnMut(Waker)) {
         for shard in &self.shards {
             let mut wheel = {
                 let mut state = shard.state.lock();
+                if planted(Bug::DrainThenClose) {
+                    let mut wheel = std::mem::take(&mut state.wheel);
+                    drop(state);
+                    wheel.drain(&mut orphans);
+                    state = shard.state.lock();
+                }
                 state.life = NOBODY;
                 shard.earliest.store(NEVER, Relaxed);
                 shard.latest.store(NEVER, Relaxed);
@@ -128,11 +155,15 @@ impl<K: KernelTimer> Lane<K> {
                 return Err(waker);
             }
             state.registered += 1;
+            if self.can_go_back && state.wheel.is_empty() {
+                // Whatever time it has seen, nothing ties it to that.
+                state.wheel.restart();
+            }
             let key = state.wheel.insert(span.earliest, span.latest, waker);
             shard.lower(span);
             key
         };
-        self.arming.cover(span.latest);
+        self.arming.cover(span.latest, self);
         Ok(key)
     }
 
@@ -144,6 +175,12 @@ impl<K: KernelTimer> Lane<K> {
             let mut state = shard.state.lock();
             if state.life != life {
                 return None;
+            }
+            if planted(Bug::CancelTwice) {
+                let found = state.wheel.get_mut(key)?.clone();
+                drop(state);
+                shard.state.lock().wheel.cancel(key);
+                return Some(found);
             }
             let waker = state.wheel.cancel(key)?;
             shard.released(&state.wheel, span.latest);
@@ -168,7 +205,7 @@ impl<K: KernelTimer> Lane<K> {
         if new.latest != old.latest {
             self.arming.released(old.latest);
         }
-        self.arming.cover(new.latest);
+        self.arming.cover(new.latest, self);
         true
     }
 
@@ -205,9 +242,26 @@ impl<K: KernelTimer> Lane<K> {
         polled
     }
 
+    /// The clock was set: everything pending is woken, to be judged anew by its next poll.
+    pub(crate) fn judge_again(&self, batch: &mut WakeBatch) {
+        for shard in &self.shards {
+            shard.restart().drain(|waker| batch.push(waker));
+            batch.wake();
+        }
+    }
+
     /// Fires everything with `earliest <= now`, in every shard.
     pub(crate) fn turn(&self, now: u64, batch: &mut WakeBatch) -> Turned {
         let mut turned = Turned::default();
+        if self.can_go_back {
+            // Set back while no timer was armed that would have told.
+            for shard in &self.shards {
+                if now < shard.state.lock().wheel.now() {
+                    shard.restart().drain(|waker| batch.push(waker));
+                    batch.wake();
+                }
+            }
+        }
         let mut left = TURN_BUDGET;
         for shard in &self.shards {
             if shard.earliest.load(Relaxed) > now {
@@ -222,7 +276,11 @@ impl<K: KernelTimer> Lane<K> {
                         batch.push(fired.value);
                     });
                     turned.fired += step.fired;
-                    shard.publish(wheel, step.more);
+                    shard.publish(wheel, PARK_RESCAN);
+                    if step.more {
+                        // What is left is due at once.
+                        shard.latest.store(0, Relaxed);
+                    }
                     step.more
                 };
                 batch.wake();
@@ -239,23 +297,44 @@ impl<K: KernelTimer> Lane<K> {
         turned
     }
 
-    /// The smallest `latest` of all shards, or a bound before it (see [`Wheel::next_wake`]).
+    /// When to wake, by the firing policy, for the smallest `latest` of all shards or a bound before it
+    /// (see [`Wheel::next_wake`]).
     pub(crate) fn next_wake(&self) -> u64 {
+        self.point(self.first_latest().at)
+    }
+
+    fn first_latest(&self) -> Bound {
         loop {
-            let (at, best) = self
-                .shards
-                .iter()
-                .map(|s| s.latest.load(Relaxed))
-                .enumerate()
-                .min_by_key(|(_, latest)| *latest)
-                .expect("a lane has a shard");
-            let shard = &self.shards[at];
-            if best == NEVER || !shard.stale.load(Relaxed) {
-                return best;
+            let (shard, at) = self.first_shard();
+            if at == NEVER || !shard.stale.load(Relaxed) {
+                return Bound { at, exact: !shard.rough.load(Relaxed) };
             }
-            let mut state = shard.state.lock();
-            shard.publish(&mut state.wheel, false);
+            shard.publish(&mut shard.state.lock().wheel, PARK_RESCAN);
         }
+    }
+
+    /// The same, looking at more entries.
+    fn first_latest_closely(&self) -> Bound {
+        let mut before = None;
+        loop {
+            let (shard, at) = self.first_shard();
+            let here = Some((std::ptr::from_ref(shard), at));
+            let doubtful = shard.stale.load(Relaxed) || shard.rough.load(Relaxed);
+            if at == NEVER || !doubtful || before == here {
+                return Bound { at, exact: !shard.rough.load(Relaxed) };
+            }
+            shard.publish(&mut shard.state.lock().wheel, RAISE_RESCAN);
+            before = Some((std::ptr::from_ref(shard), shard.latest.load(Relaxed)));
+        }
+    }
+
+    /// The shard with the smallest published `latest`.
+    fn first_shard(&self) -> (&Shard, u64) {
+        self.shards
+            .iter()
+            .map(|shard| (&shard.0, shard.latest.load(Relaxed)))
+            .min_by_key(|(_, latest)| *latest)
+            .expect("a lane has a shard")
     }
 
     /// The smallest `latest` of all shards, exactly; reads whole slots under their locks.
@@ -272,7 +351,7 @@ impl<K: KernelTimer> Lane<K> {
     /// Called by whoever operates on the driver while the arm is stale.
     #[cold]
     pub(crate) fn raise(&self, now: u64) {
-        self.arming.raise(now, || self.next_wake());
+        self.arming.raise(now, self);
     }
 
     /// Gives empty pages back, shard by shard.
@@ -280,6 +359,11 @@ impl<K: KernelTimer> Lane<K> {
         for shard in &self.shards {
             shard.state.lock().wheel.reap();
         }
+    }
+
+    /// False when nothing is pending, as far as the published bounds tell.
+    pub(crate) fn is_used(&self) -> bool {
+        self.shards.iter().any(|s| s.earliest.load(Relaxed) != NEVER)
     }
 
     pub(crate) fn measure(&self, m: &mut Metrics) {
@@ -298,7 +382,66 @@ impl<K: KernelTimer> Lane<K> {
     }
 }
 
+impl<K: KernelTimer> Lane<K> {
+    /// The window as a timer with this firing policy of its own wants it: narrowed, never widened.
+    pub(crate) fn narrow(&self, span: Span, firing: Firing) -> Span {
+        let latest = match firing {
+            Firing::Latest => span.latest,
+            Firing::EarliestCommon => {
+                self.common(span.latest).map_or(span.earliest, |l| l.max(span.earliest))
+            }
+            Firing::Aligned => aligned(span.earliest, span.latest),
+        };
+        Span { latest, ..span }
+    }
+
+    /// The largest `earliest` of all shards that is at most `latest`, where it is easily found: from then
+    /// on until `latest` a turn fires the same timers.
+    pub(crate) fn common(&self, latest: u64) -> Option<u64> {
+        let mut last = None;
+        for shard in &self.shards {
+            if shard.earliest.load(Relaxed) <= latest {
+                let state = shard.state.lock();
+                if !state.wheel.is_empty() {
+                    match state.wheel.last_earliest(latest) {
+                        // Too crowded to tell: no point before `latest` is safe.
+                        None if state.wheel.first_due() <= latest => return Some(latest),
+                        earliest => last = last.max(earliest),
+                    }
+                }
+            }
+        }
+        last
+    }
+}
+
+impl<K: KernelTimer> Windows for Lane<K> {
+    fn bound(&self, closely: bool) -> Bound {
+        if closely { self.first_latest_closely() } else { self.first_latest() }
+    }
+
+    fn point(&self, latest: u64) -> u64 {
+        let firing = Firing::ALL[self.firing.load(Relaxed) as usize];
+        if firing == Firing::Latest || latest == NEVER || latest == 0 {
+            return latest;
+        }
+        match (firing, self.common(latest)) {
+            (Firing::EarliestCommon, Some(from)) => from,
+            (Firing::Aligned, Some(from)) => aligned(from, latest),
+            _ => latest,
+        }
+    }
+}
+
 impl Shard {
+    /// Takes everything out, and starts again at time zero.
+    fn restart(&self) -> Wheel<Waker> {
+        let mut state = self.state.lock();
+        let all = state.wheel.restart();
+        self.publish(&mut state.wheel, PARK_RESCAN);
+        all
+    }
+
     /// Publishes that a window was added. Under the lock.
     #[inline]
     fn lower(&self, span: Span) {
@@ -318,17 +461,18 @@ impl Shard {
                 self.earliest.store(NEVER, Relaxed);
                 self.latest.store(NEVER, Relaxed);
                 self.stale.store(false, Relaxed);
+                self.rough.store(false, Relaxed);
             } else {
                 self.stale.store(true, Relaxed);
             }
         }
     }
 
-    /// Publishes both bounds anew. Under the lock.
-    fn publish(&self, wheel: &mut Wheel<Waker>, more_due: bool) {
+    /// Publishes both bounds anew, looking at slots of up to `rescan` entries. Under the lock.
+    fn publish(&self, wheel: &mut Wheel<Waker>, rescan: u32) {
+        let (latest, exact) = wheel.next_wake_bound(rescan);
         self.stale.store(false, Relaxed);
-        // Due entries that a turn left behind are due at once.
-        let latest = if more_due { 0 } else { wheel.next_wake().unwrap_or(NEVER) };
+        self.rough.store(!exact, Relaxed);
         self.latest.store(latest, Relaxed);
         self.earliest.store(wheel.first_due(), Relaxed);
     }
