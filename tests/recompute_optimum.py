@@ -13,7 +13,7 @@ finds it by placing instants greedily. Here it is found from the other side: win
 need an instant each, and on a line the largest such set is as large as the least set of instants. That
 set is found by dynamic programming, and compared with an exhaustive search on small random inputs first.
 
-Needs nothing but the standard library. Exit status: 0 agreement, 1 disagreement, 2 wrong usage.
+Needs nothing but the standard library. Exit status: 0 agreement, 1 disagreement, 2 wrong usage or input.
 """
 
 import itertools
@@ -170,7 +170,11 @@ def main(args):
         print(__doc__, file=sys.stderr)
         return 2
     check_the_method()
-    runs, reports = runs_of(read(paths[0])), read(paths[1])
+    try:
+        runs, reports = runs_of(read(paths[0])), read(paths[1])
+    except (OSError, ValueError, KeyError, IndexError) as e:
+        print(f"not the demo's output: {e!r}", file=sys.stderr)
+        return 2
     wrong = []
     if not runs or len(runs) != len(reports):
         wrong.append(f"{len(runs)} runs dumped, {len(reports)} reported")

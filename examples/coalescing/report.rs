@@ -24,7 +24,8 @@ pub(crate) struct Report {
     pub(crate) driver_kernel_wakeups: Option<u64>,
     /// The fewest wakeups that timers had to force.
     pub(crate) optimum: usize,
-    /// (`wakeups` - `outside_wakeups`) / `optimum`.
+    /// (`wakeups` - `outside_wakeups`) / `optimum`. On the real clock it may be below 1: the kernel wakes
+    /// a little after the moment it was asked for, and whatever has opened meanwhile is served too.
     pub(crate) ratio: f64,
     /// Timers that were eligible when they registered.
     pub(crate) at_once: usize,

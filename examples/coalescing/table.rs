@@ -24,7 +24,8 @@ const LEGEND: &str = "\
 wakeups   returns from the kernel on the driver's thread, as the driver counts them
 outside   of these, the ones that something else than a timer caused
 optimum   the fewest wakeups that could serve these windows, outside ones being free
-ratio     (wakeups - outside) / optimum
+ratio     (wakeups - outside) / optimum; below 1 when the kernel woke so late that the next windows
+          were open already
 kernel    wakeups of the driver's thread as the kernel counts them (voluntary context switches)
 process   the same for all threads, those that bring the timers included
 missed    completed after the window closed; the kernel wakes at its very end, and takes a moment
