@@ -20,7 +20,8 @@ pub(crate) struct Window {
 pub(crate) enum Cause {
     /// The kernel timer, also when something from outside came at the same moment.
     Timer,
-    /// Something that is no timer.
+    /// Something that is no timer. Also the echo of such an event that had come a moment before, while
+    /// the driver was awake.
     Outside,
     /// Neither: a wakeup for nothing.
     None,

@@ -87,6 +87,10 @@ fn serve(driver: &mut Driver, shared: &Shared, ready: &Sender<()>, give_up: &Ato
     let counters = |driver: &Driver| driver.handle().metrics().unwrap_or_default();
     // Room for all, so that the list does not grow in the loop.
     let mut wakeups = Vec::with_capacity(2 * shared.left());
+    // Something from outside came while the driver was awake or had just been woken by its timer. It has
+    // been told, but the kernel's part of it may still be on its way, and is then a wakeup of its own. One
+    // event accounts for one such wakeup at most.
+    let mut echo = false;
     let _ = ready.send(());
     let mut before = counters(driver);
     let switches = thread_switches();
@@ -95,14 +99,19 @@ fn serve(driver: &mut Driver, shared: &Shared, ready: &Sender<()>, give_up: &Ato
         let now = shared.clock.ns();
         let first = shared.take_first();
         let after = counters(driver);
+        let by_timer = after.timer_wakeups > before.timer_wakeups;
         // A pass that found something due without waiting is no wakeup.
         if after.wakeups > before.wakeups {
-            let cause = match (after.timer_wakeups > before.timer_wakeups, turn.notified) {
+            let outside = !by_timer && (turn.notified || std::mem::take(&mut echo));
+            let cause = match (by_timer, outside) {
                 (true, _) => Cause::Timer,
                 (false, true) => Cause::Outside,
                 (false, false) => Cause::None,
             };
             wakeups.push((first.unwrap_or(now), cause));
+            echo |= by_timer && turn.notified;
+        } else {
+            echo |= turn.notified;
         }
         before = after;
     }
