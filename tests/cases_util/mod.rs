@@ -189,6 +189,12 @@ pub(crate) fn piercing(windows: &[(u64, u64)]) -> usize {
     points.len()
 }
 
+/// The lower quartile: on a busy machine half of the waits tell about the others' time slices.
+pub(crate) fn quartile(v: &mut [Duration]) -> Duration {
+    v.sort_unstable();
+    v[v.len() / 4]
+}
+
 pub(crate) fn median(v: &mut [Duration]) -> Duration {
     v.sort_unstable();
     v[v.len() / 2]
