@@ -251,6 +251,7 @@ fn send_and_sync_are_what_the_table_says() {
         sim::Hold: true true,
         sim::Task<()>: true true,
         sim::SimThread: false false,
+        sim::Idle: false false,
     }
     fn unpin<T: Unpin>() {}
     unpin::<Sleep>();

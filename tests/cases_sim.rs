@@ -271,6 +271,63 @@ fn a_foreign_executor_says_when_it_is_idle() {
 }
 
 #[test]
+fn a_runtime_of_another_crate_runs_in_simulated_time() {
+    use std::cell::RefCell;
+    thread_local! {
+        static IDLE: RefCell<Option<sim::Idle>> = const { RefCell::new(None) };
+    }
+    let sim = Sim::new();
+    let thread = sim.thread();
+    let me = sim.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_park(move || {
+            let idle = me.thread().idle();
+            IDLE.set(Some(idle));
+        })
+        .on_thread_unpark(|| drop(IDLE.take()))
+        .build()
+        .unwrap();
+    let h = sim.handle();
+    let real = Instant::now();
+    let total: u64 = runtime.block_on(async {
+        let tasks: Vec<_> = (1..=20u64)
+            .map(|i| {
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        h.sleep_range(secs(i), secs(2 * i)).await;
+                        tokio::task::yield_now().await;
+                    }
+                    i
+                })
+            })
+            .collect();
+        let mut sum = 0;
+        for t in tasks {
+            sum += t.await.unwrap();
+        }
+        sum
+    });
+    drop(thread);
+    assert_eq!(total, 210);
+    assert!(sim.elapsed() >= secs(200) && sim.elapsed() <= secs(400), "{:?}", sim.elapsed());
+    assert!(real.elapsed() < secs(20), "it really waited");
+}
+
+#[test]
+fn clocks_besides_the_monotonic_one_are_simulated_too() {
+    let sim = Sim::new();
+    let boot = sim.spawn(sim.handle().sleep_boottime_range(secs(60), secs(60)));
+    let mono = sim.spawn(sim.handle().sleep(secs(60)));
+    sim.advance(secs(30));
+    sim.clock().suspend(secs(15));
+    sim.advance(secs(15));
+    assert!(boot.is_finished() && !mono.is_finished());
+    sim.run_until_idle();
+    assert!(mono.is_finished());
+    assert_eq!(sim.elapsed(), secs(60));
+}
+
+#[test]
 fn a_panicking_waker_or_task_leaves_a_usable_simulation() {
     let sim = Sim::new();
     let mut s = sim.handle().sleep(ms(1));

@@ -195,6 +195,12 @@ impl Sim {
         self.shared.clock.now()
     }
 
+    /// The clocks under the simulation, for what it does not do itself: suspend the machine, set the wall
+    /// clock, run time backwards, look at the kernel timer. Moving them fires nothing.
+    pub fn clock(&self) -> ManualClock {
+        self.shared.clock.clone()
+    }
+
     /// How much time has passed since the simulation was made.
     pub fn elapsed(&self) -> Duration {
         self.now().saturating_duration_since(self.shared.start)

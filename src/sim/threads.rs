@@ -51,9 +51,12 @@ pub struct SimThread {
 
 /// While it lives, its thread counts as parked. See [`SimThread::idle`].
 #[must_use = "the thread counts as parked only while this lives"]
-pub struct Idle<'a> {
-    thread: &'a SimThread,
+pub struct Idle {
+    sim: Sim,
+    id: u64,
     parked: bool,
+    /// It speaks for the thread that it was made on.
+    here: PhantomData<*const ()>,
 }
 
 #[derive(Default)]
@@ -125,7 +128,7 @@ impl std::fmt::Debug for SimThread {
     }
 }
 
-impl std::fmt::Debug for Idle<'_> {
+impl std::fmt::Debug for Idle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Idle").field("parked", &self.parked).finish_non_exhaustive()
     }
@@ -232,38 +235,39 @@ impl SimThread {
     /// nothing fired: a host that was woken by it does not sleep but looks again. Whoever gives work to a
     /// thread that is idle in this way should pass a [`hold`](Sim::hold) along with it, else time may move
     /// before the thread has noticed.
-    pub fn idle(&self) -> Idle<'_> {
+    pub fn idle(&self) -> Idle {
         let sim = &self.sim;
+        let guard = |parked| Idle { sim: sim.clone(), id: self.id, parked, here: PhantomData };
         while sim.run_task() {}
         let mut state = sim.lock();
         state.threads.set_idle(self.id, true);
         loop {
             match sim.try_step(self.id, state) {
-                Ok((_, fired)) if fired > 0 => return Idle { thread: self, parked: false },
+                Ok((_, fired)) if fired > 0 => return guard(false),
                 Ok((again, _)) => {
                     state = again;
                     state.threads.set_idle(self.id, true);
                 }
                 Err(_) => {
                     sim.shared.changed.notify_all();
-                    return Idle { thread: self, parked: true };
+                    return guard(true);
                 }
             }
         }
     }
 }
 
-impl Idle<'_> {
+impl Idle {
     /// False when time advanced and something fired: then the thread should look for work, not wait.
     pub fn is_parked(&self) -> bool {
         self.parked
     }
 }
 
-impl Drop for Idle<'_> {
+impl Drop for Idle {
     fn drop(&mut self) {
         if self.parked {
-            self.thread.sim.lock().threads.set_idle(self.thread.id, false);
+            self.sim.lock().threads.set_idle(self.id, false);
         }
     }
 }
