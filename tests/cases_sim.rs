@@ -42,12 +42,12 @@ fn c144_a_guard_holds_time_back_but_not_explicit_advances() {
     let sim = Sim::new();
     let (tx, rx) = futures::channel::oneshot::channel();
     let hold = sim.hold();
+    let start = Instant::now();
     let worker = std::thread::spawn(move || {
         std::thread::sleep(ms(50));
         tx.send(7).unwrap();
         drop(hold);
     });
-    let start = Instant::now();
     let answer = sim.block_on(sim.handle().timeout(secs(100), rx));
     assert_eq!(answer, Ok(Ok(7)));
     assert_eq!(sim.elapsed(), ms(0), "time moved while work was being done");
@@ -207,11 +207,13 @@ fn time_waits_for_every_registered_thread() {
             sim.elapsed()
         })
     };
+    // Registered for good: between its waits it is busy, and time stands still.
+    let main = sim.thread();
     ready.send(()).unwrap();
-    sim.block_on(sim.handle().sleep(ms(10)));
+    main.block_on(sim.handle().sleep(ms(10)));
     assert!(worked.load(Ordering::SeqCst), "time moved while a thread was busy");
     assert_eq!(sim.elapsed(), ms(10));
-    sim.block_on(sim.handle().sleep(ms(40)));
+    main.block_on(sim.handle().sleep(ms(40)));
     assert_eq!(other.join().unwrap(), ms(20));
     assert_eq!(sim.elapsed(), ms(50));
 }
