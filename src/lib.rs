@@ -2,8 +2,11 @@
 mod clock;
 mod error;
 mod primitive;
+pub mod sync;
 mod sys;
+pub mod thread;
 mod tick;
+pub mod tunables;
 pub mod wheel;
 mod window;
 pub use error::*;

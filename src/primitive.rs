@@ -22,6 +22,26 @@ use std::sync::Mutex as Inner;
 #[cfg(loom)]
 use loom::sync::Mutex as Inner;
 
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// Std's cell in the shape of loom's, which watches who looks while another writes.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
 /// A mutex that ignores poisoning (see the module's header).
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(Inner<T>);
@@ -69,5 +89,38 @@ impl<T> std::ops::Deref for CachePadded<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// What the concurrency tests need: the same bodies run under loom, which tries every order, and
+/// under std, often.
+#[cfg(test)]
+pub(crate) mod test {
+    #[cfg(not(loom))]
+    pub(crate) use std::{
+        sync::{Arc, Condvar, Mutex as RawMutex},
+        thread,
+    };
+
+    #[cfg(loom)]
+    pub(crate) use loom::{
+        sync::{Arc, Condvar, Mutex as RawMutex},
+        thread,
+    };
+
+    #[cfg(loom)]
+    pub(crate) fn model(body: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        if builder.preemption_bound.is_none() {
+            builder.preemption_bound = Some(2);
+        }
+        builder.check(body);
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn model(body: impl Fn() + Sync + Send + 'static) {
+        for _ in 0..500 {
+            body();
+        }
     }
 }
