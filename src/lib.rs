@@ -1,5 +1,6 @@
 //! Timers whose every wait is a window.
 mod clock;
+pub mod compat;
 mod error;
 mod primitive;
 pub mod sync;

@@ -314,7 +314,10 @@ impl Condvar {
         if is_past(span) {
             return judged(mutex, guard, TimedOut);
         }
-        let outcome = self.core.wait(span, || drop(guard));
+        let outcome = self.core.queued(|waiter| {
+            drop(guard);
+            waiter.wait(span)
+        });
         match mutex.lock() {
             Ok(guard) => Ok((guard, outcome)),
             Err(poisoned) => Err(PoisonError::new((poisoned.into_inner(), outcome))),
@@ -387,14 +390,33 @@ impl Core {
         effective_slack_ns(nanos(resolution), self.floor.ns())
     }
 
-    /// Waits, releasing the user's mutex by `release` once it is queued. The caller has made sure
-    /// that the window has not begun, and takes the mutex again.
+    /// Runs `f` as a queued waiter. `f` releases the user's mutex and then waits. The caller has made
+    /// sure that the window has not begun.
     #[inline]
-    pub(crate) fn wait(&self, span: Span, release: impl FnOnce()) -> WaitOutcome {
-        self.queue.enter(|entry| {
-            release();
-            if sleep(entry, span) { Notified } else { TimedOut }
-        })
+    pub(crate) fn queued<R>(&self, f: impl FnOnce(Waiter<'_>) -> R) -> R {
+        self.queue.enter(|entry| f(Waiter(entry)))
+    }
+}
+
+/// A thread in the queue of a [`Core`].
+pub(crate) struct Waiter<'a>(&'a Entry<'a, OsSignal>);
+
+impl Waiter<'_> {
+    /// Waits for a notify until some moment of the window, with the thread's slack set to it. The slack
+    /// is back when this returns.
+    #[inline]
+    pub(crate) fn wait(self, span: Span) -> WaitOutcome {
+        let entry = self.0;
+        let notified = if span.earliest == NEVER {
+            entry.sleep(None)
+        } else if entry.is_notified() {
+            // Before it could even sleep: the slack need not be touched.
+            true
+        } else {
+            let _slack = Scoped::new(span.latest - span.earliest);
+            entry.sleep(Some(span.earliest))
+        };
+        if notified { Notified } else { TimedOut }
     }
 }
 
@@ -407,17 +429,4 @@ pub(crate) fn is_past(span: Span) -> bool {
 
 pub(crate) fn span_of(window: Window) -> Span {
     Span { earliest: reading_of(window.earliest()), latest: reading_of(window.latest()) }
-}
-
-#[inline]
-fn sleep(entry: &Entry<'_, OsSignal>, span: Span) -> bool {
-    if span.earliest == NEVER {
-        return entry.sleep(None);
-    }
-    // Notified before it could even sleep: the slack need not be touched.
-    if entry.is_notified() {
-        return true;
-    }
-    let _slack = Scoped::new(span.latest - span.earliest);
-    entry.sleep(Some(span.earliest))
 }
