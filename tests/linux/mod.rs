@@ -1,6 +1,8 @@
 //! What tests ask of the kernel behind the crate's back.
 #![allow(dead_code)]
 
+pub mod sampler;
+
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
