@@ -92,35 +92,81 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// What the concurrency tests need: the same bodies run under loom, which tries every order, and
-/// under std, often.
+/// Threads of the models: they run under loom, and as plain threads in `cargo test`.
+#[cfg(all(test, not(loom)))]
+pub(crate) use std::thread;
+
+#[cfg(all(test, loom))]
+pub(crate) use loom::thread;
+
+/// Faults that a model plants in the code it runs, to show that it would find them. Outside of the
+/// models [`planted`](plant::planted) is a constant.
+pub(crate) mod plant {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Bug {
+        /// A park or raise publishes what it armed and does not look at the shards again.
+        NoRescan,
+        /// An insert arms the kernel timer and publishes the armed time in two steps.
+        ArmThenPublish,
+        /// A raise does not take the lock under which others arm.
+        RaiseUnlocked,
+        /// A driver reads the clock, then the descriptor (planted in the model's own driver).
+        #[cfg(test)]
+        ClockFirst,
+        /// A cancel looks for the entry, then takes it out under another lock.
+        CancelTwice,
+        /// A shutdown empties a shard before it closes it.
+        DrainThenClose,
+        /// A condvar's waiter believes its clock although a notify has taken it off the list.
+        TrustTheClock,
+    }
+
+    #[cfg(all(test, loom))]
+    std::thread_local! {
+        /// All threads of one model run on one thread of the system.
+        static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.with(|p| p.get() == Some(bug))
+    }
+
+    #[cfg(not(all(test, loom)))]
+    #[inline(always)]
+    pub(crate) const fn planted(_bug: Bug) -> bool {
+        false
+    }
+
+    /// Runs `f` with the bug in place.
+    #[cfg(all(test, loom))]
+    pub(crate) fn with(bug: Bug, f: impl FnOnce()) {
+        PLANTED.with(|p| p.set(Some(bug)));
+        f();
+        PLANTED.with(|p| p.set(None));
+    }
+}
+
+/// std's, also under loom: for statics (loom has no constant constructors) and for code that no
+/// model runs.
+pub(crate) mod plain {
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+    /// Locks, and ignores poisoning (see the module's header).
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the model of the blocking condvar needs besides threads.
 #[cfg(test)]
 pub(crate) mod test {
     #[cfg(not(loom))]
-    pub(crate) use std::{
-        sync::{Arc, Condvar, Mutex as RawMutex},
-        thread,
-    };
+    pub(crate) use std::sync::{Arc, Condvar, Mutex};
 
     #[cfg(loom)]
-    pub(crate) use loom::{
-        sync::{Arc, Condvar, Mutex as RawMutex},
-        thread,
-    };
-
-    #[cfg(loom)]
-    pub(crate) fn model(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        if builder.preemption_bound.is_none() {
-            builder.preemption_bound = Some(2);
-        }
-        builder.check(body);
-    }
-
-    #[cfg(not(loom))]
-    pub(crate) fn model(body: impl Fn() + Sync + Send + 'static) {
-        for _ in 0..500 {
-            body();
-        }
-    }
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex};
 }

@@ -32,9 +32,9 @@
 //! ```
 
 use crate::error::InvalidTunable;
+use crate::primitive::plain::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::tick::nanos;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The largest slack a resolution can lead to, and the largest floor.

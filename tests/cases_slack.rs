@@ -65,7 +65,7 @@ fn c161_overlapping_ranges_share_the_smallest_max() {
     };
     let turn = |wheel: &mut Wheel<char>, now: u64| {
         let mut fired = Vec::new();
-        wheel.advance(now, usize::MAX, |f| fired.push(f.value));
+        let _ = wheel.advance(now, usize::MAX, |f| fired.push(f.value));
         fired.sort_unstable();
         fired
     };
@@ -104,7 +104,7 @@ fn c167_no_range_is_late_and_the_wakes_are_the_optimum() {
         let (mut wakes, mut fired) = (0, 0);
         while let Some(now) = wheel.next_wake() {
             wakes += 1;
-            wheel.advance(now, usize::MAX, |f| {
+            let _ = wheel.advance(now, usize::MAX, |f| {
                 fired += 1;
                 assert!(f.value <= now && now <= f.value + slack);
             });

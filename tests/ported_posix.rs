@@ -150,14 +150,14 @@ fn stress_waiters_that_are_told_and_waiters_that_are_not() {
 fn timer_settime_zero_disarms_setting_replaces_and_the_past_fires_at_once() {
     let mut wheel = Wheel::new();
     let mut fired = Vec::new();
-    wheel.advance(1_000_000, usize::MAX, |f| fired.push(f.value));
+    let _ = wheel.advance(1_000_000, usize::MAX, |f| fired.push(f.value));
     let key = wheel.insert(5_000_000, 5_000_000, 'a');
     // Replaced, earlier and later: only the last schedule counts.
     assert!(wheel.reset(key, 3_000_000, 3_000_000));
     assert!(wheel.reset(key, 9_000_000, 9_000_000));
-    wheel.advance(8_999_999, usize::MAX, |f| fired.push(f.value));
+    let _ = wheel.advance(8_999_999, usize::MAX, |f| fired.push(f.value));
     assert_eq!(fired, [], "never before its schedule, to the nanosecond");
-    wheel.advance(9_000_000, usize::MAX, |f| fired.push(f.value));
+    let _ = wheel.advance(9_000_000, usize::MAX, |f| fired.push(f.value));
     assert_eq!(fired, ['a']);
     // Disarmed, then set in the past.
     let key = wheel.insert(20_000_000, 20_000_000, 'b');
@@ -165,7 +165,7 @@ fn timer_settime_zero_disarms_setting_replaces_and_the_past_fires_at_once() {
     assert_eq!(wheel.next_wake(), None);
     wheel.insert(1, 1, 'c');
     assert!(wheel.next_wake().is_some_and(|at| at <= wheel.now()));
-    wheel.advance(9_000_000, usize::MAX, |f| fired.push(f.value));
+    let _ = wheel.advance(9_000_000, usize::MAX, |f| fired.push(f.value));
     assert_eq!(fired, ['a', 'c']);
 }
 

@@ -15,6 +15,7 @@
 //! - No user code runs in here but the closure of `enter`, and none under the lock.
 
 use super::signal::{Signal, Wake};
+use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicUsize, Mutex, Ordering, UnsafeCell};
 use std::cell::Cell;
 use std::ptr;
@@ -246,20 +247,11 @@ impl<S: Signal> Entry<'_, S> {
     pub(crate) fn sleep(&self, deadline: Option<u64>) -> bool {
         while !self.is_notified() {
             if self.node.signal.wait(deadline) == Wake::TimedOut {
+                if planted(Bug::TrustTheClock) {
+                    self.leave();
+                    return false;
+                }
                 return self.leave();
-            }
-        }
-        true
-    }
-
-    /// [`sleep`](Self::sleep) with a bug, for the model to find: it believes its clock although a
-    /// notify may have taken it off the list meanwhile.
-    #[cfg(test)]
-    pub(super) fn sleep_trusting_the_clock(&self, deadline: Option<u64>) -> bool {
-        while !self.is_notified() {
-            if self.node.signal.wait(deadline) == Wake::TimedOut {
-                self.leave();
-                return false;
             }
         }
         true

@@ -41,8 +41,8 @@ pub(crate) use linux::Word as OsSignal;
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{Signal, Wake};
+    use crate::primitive::plain::{AtomicU32, Ordering};
     use crate::{clock, sys::futex};
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     const WAITING: u32 = 0;
     const SET: u32 = 1;
@@ -97,7 +97,8 @@ pub(crate) use portable::Flag as OsSignal;
 mod portable {
     use super::{Signal, Wake};
     use crate::clock;
-    use std::sync::{Arc, Condvar, Mutex, PoisonError};
+    use crate::primitive::plain::{Condvar, Mutex, lock};
+    use std::sync::Arc;
     use std::time::Duration;
 
     /// Std's own condvar, where there is no futex. Shared, since a wake may come after the waiter
@@ -117,16 +118,16 @@ mod portable {
         }
 
         fn set(&self) {
-            *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *lock(&self.0.0) = true;
         }
 
         fn is_set(&self) -> bool {
-            *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+            *lock(&self.0.0)
         }
 
         fn wait(&self, deadline: Option<u64>) -> Wake {
             let (flag, condvar) = &*self.0;
-            let flag = flag.lock().unwrap_or_else(PoisonError::into_inner);
+            let flag = lock(flag);
             if *flag {
                 return Wake::Look;
             }

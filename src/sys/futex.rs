@@ -1,8 +1,8 @@
 //! Waiting for a word of memory to change (futex(2)).
 
 use super::time::timespec;
+use crate::primitive::plain::AtomicU32;
 use std::io;
-use std::sync::atomic::AtomicU32;
 
 /// Why a [`wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

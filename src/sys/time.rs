@@ -5,7 +5,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockId {
     Monotonic,
-    Boottime,
     Realtime,
 }
 
@@ -15,7 +14,6 @@ impl ClockId {
     pub(crate) fn raw(self) -> libc::clockid_t {
         match self {
             ClockId::Monotonic => libc::CLOCK_MONOTONIC,
-            ClockId::Boottime => libc::CLOCK_BOOTTIME,
             ClockId::Realtime => libc::CLOCK_REALTIME,
         }
     }

@@ -253,14 +253,15 @@ impl<E> Arena<E> {
         self.hand_back(usize::MAX, 0);
     }
 
-    /// Visits every live element.
-    pub(super) fn for_each_mut(&mut self, mut f: impl FnMut(u32, &mut E)) {
+    /// Hands every element out, in no order.
+    pub(super) fn into_each(mut self, mut f: impl FnMut(E)) {
         for block in 0..self.meta.len() as u32 {
-            let mut live = self.meta[block as usize].live;
-            while live != 0 {
-                let index = block << Self::SHIFT | live.trailing_zeros();
-                live &= live - 1;
-                f(index, self.at_mut(index));
+            while self.meta[block as usize].live != 0 {
+                let at = self.meta[block as usize].live.trailing_zeros();
+                self.meta[block as usize].live &= !(1 << at);
+                // SAFETY: the bit was set, so the place is initialised; it is clear now, so neither
+                // this loop nor the arena's drop looks at it again.
+                f(unsafe { self.ptr(block << Self::SHIFT | at).read() });
             }
         }
     }

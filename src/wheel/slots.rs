@@ -138,12 +138,6 @@ impl Slots {
         self.stale[slot / SLOTS] |= 1 << (slot % SLOTS);
     }
 
-    /// The slot an item's place belongs to.
-    #[inline]
-    pub(super) fn slot_of(&self, place: u32) -> usize {
-        self.chunks.at(place >> 6).slot as usize
-    }
-
     #[inline]
     pub(super) fn item(&self, place: u32) -> Item {
         self.chunks.at(place >> 6).items()[(place & 63) as usize]

@@ -1,52 +1,52 @@
 //! What tests ask of the kernel behind the crate's back.
 #![allow(dead_code)]
 
-pub mod sampler;
+pub(crate) mod sampler;
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
-pub fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-pub fn clock(id: libc::clockid_t) -> u64 {
+pub(crate) fn clock(id: libc::clockid_t) -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a valid place for the result.
     assert_eq!(unsafe { libc::clock_gettime(id, &mut ts) }, 0);
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-pub fn timespec(ns: u64) -> libc::timespec {
+pub(crate) fn timespec(ns: u64) -> libc::timespec {
     libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// The calling thread's slack in nanoseconds, by the raw call.
-pub fn slack() -> u64 {
+pub(crate) fn slack() -> u64 {
     // SAFETY: no pointers are passed.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) as u64 }
 }
 
-pub fn set_slack(ns: u64) {
+pub(crate) fn set_slack(ns: u64) {
     // SAFETY: no pointers are passed.
     let rc = unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, ns, 0, 0, 0) };
     assert_eq!(rc, 0);
 }
 
-pub fn tid() -> i32 {
+pub(crate) fn tid() -> i32 {
     // SAFETY: no pointers are passed.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// Another thread's slack, as the kernel shows it (needs the right to look: root, mostly).
-pub fn slack_of(tid: i32) -> Option<u64> {
+pub(crate) fn slack_of(tid: i32) -> Option<u64> {
     fs::read_to_string(format!("/proc/{tid}/timerslack_ns")).ok()?.trim().parse().ok()
 }
 
 /// The system call that a thread of this process is blocked in: its number and arguments.
-pub fn syscall_of(tid: i32) -> Option<Vec<u64>> {
+pub(crate) fn syscall_of(tid: i32) -> Option<Vec<u64>> {
     let line = fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
     let mut words = line.split_whitespace();
     let number = words.next()?.parse().ok()?;
@@ -55,7 +55,7 @@ pub fn syscall_of(tid: i32) -> Option<Vec<u64>> {
 }
 
 /// Waits until the thread is blocked in this system call.
-pub fn await_syscall(tid: i32, number: i64) -> Vec<u64> {
+pub(crate) fn await_syscall(tid: i32, number: i64) -> Vec<u64> {
     let start = Instant::now();
     loop {
         if let Some(call) = syscall_of(tid)
@@ -72,20 +72,20 @@ pub fn await_syscall(tid: i32, number: i64) -> Vec<u64> {
 }
 
 /// Makes the calling thread real-time; false when that is not allowed here.
-pub fn become_realtime() -> bool {
+pub(crate) fn become_realtime() -> bool {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: `param` lives through the call; zero is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) == 0 }
 }
 
-pub fn become_ordinary() {
+pub(crate) fn become_ordinary() {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: `param` lives through the call; zero is the calling thread.
     assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &param) }, 0);
 }
 
 /// A bare futex wait until an absolute time; the yardstick of every upper bound.
-pub fn futex_until(deadline: u64) {
+pub(crate) fn futex_until(deadline: u64) {
     let word = AtomicU32::new(0);
     let ts = timespec(deadline);
     loop {
@@ -109,7 +109,7 @@ pub fn futex_until(deadline: u64) {
 }
 
 /// A bare clock_nanosleep until an absolute time.
-pub fn nanosleep_until(deadline: u64) {
+pub(crate) fn nanosleep_until(deadline: u64) {
     let ts = timespec(deadline);
     // SAFETY: `ts` lives through the call.
     unsafe {
@@ -122,13 +122,13 @@ pub fn nanosleep_until(deadline: u64) {
     }
 }
 
-pub fn median(values: &mut [i64]) -> i64 {
+pub(crate) fn median(values: &mut [i64]) -> i64 {
     values.sort_unstable();
     values[values.len() / 2]
 }
 
 /// Runs a fork's child: `f` in the child, which exits with its answer; the parent gets it.
-pub fn in_child(f: impl FnOnce() -> u8) -> i32 {
+pub(crate) fn in_child(f: impl FnOnce() -> u8) -> i32 {
     // SAFETY: the child runs `f` and exits without unwinding or running the parent's destructors.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);

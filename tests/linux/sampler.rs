@@ -7,7 +7,7 @@
 use super::{monotonic, nanosleep_until};
 
 /// Sleep in microseconds, samples; the table of LTP.
-pub const SLEEPS: [(u64, usize); 7] = [
+pub(crate) const SLEEPS: [(u64, usize); 7] = [
     (1_000, 500),
     (2_000, 500),
     (5_000, 300),
@@ -40,11 +40,11 @@ fn allowed(sleep_us: u64, samples: usize, slack: u64, poll_rule: bool) -> u64 {
 
 /// Samples `subject`, a sleep of so many nanoseconds that may be late by `slack`, and prints the
 /// row of the table that says what was asked and what was run.
-pub fn sample(source: &str, slack: u64, subject: impl Fn(u64)) {
+pub(crate) fn sample(source: &str, slack: u64, subject: impl Fn(u64)) {
     sample_with(source, slack, false, subject);
 }
 
-pub fn sample_with(source: &str, slack: u64, poll_rule: bool, subject: impl Fn(u64)) {
+pub(crate) fn sample_with(source: &str, slack: u64, poll_rule: bool, subject: impl Fn(u64)) {
     println!(
         "{:<44} {:>9} {:>6} {:>5} {:>10} {:>10} {:>10}",
         "source", "sleep us", "asked", "run", "late ns", "bare ns", "allowed ns"
