@@ -338,36 +338,43 @@ fn slack_is_set_read_and_reset_without_the_traps() {
 fn c163_the_waiting_thread_has_the_slack_and_nobody_else() {
     let main = tid();
     let own = slack();
-    let (mutex, condvar) = (Mutex::new(()), Condvar::new());
-    let (send, receive) = mpsc::channel();
-    thread::scope(|s| {
-        for min in [200, 300] {
-            let (send, mutex, condvar) = (send.clone(), &mutex, &condvar);
-            s.spawn(move || {
+    let check = |tid: i32, call: i64, width: Duration| {
+        await_syscall(tid, call);
+        match slack_of(tid) {
+            Some(ns) => assert_eq!(ns, width.as_nanos() as u64, "thread {tid} waiting"),
+            None => eprintln!("skipped: another thread's slack is not readable here"),
+        }
+    };
+    // Two widths on two threads at once, each with an observer.
+    let one = |width: Duration| {
+        let (mutex, condvar) = (Mutex::new(()), Condvar::new());
+        let (send, receive) = mpsc::channel();
+        thread::scope(|s| {
+            s.spawn(|| {
                 set_slack(90_000);
-                send.send((tid(), min)).unwrap();
-                // Two widths on two threads at once.
-                let (min, max) = (ms(min), ms(min) + us(min * 3));
+                send.send(tid()).unwrap();
                 let guard = mutex.lock().unwrap();
-                drop(condvar.wait_range(mutex, guard, min, max));
+                let long = Duration::from_secs(60);
+                drop(condvar.wait_range(&mutex, guard, long, long + width));
                 assert_eq!(slack(), 90_000);
-                slack_thread::sleep_range(min, max);
+                slack_thread::sleep_range(ms(500), ms(500) + width);
                 assert_eq!(slack(), 90_000);
             });
-        }
-        for _ in 0..2 {
-            let (tid, min) = receive.recv().unwrap();
-            for call in [libc::SYS_futex, libc::SYS_clock_nanosleep] {
-                await_syscall(tid, call);
-                match slack_of(tid) {
-                    Some(ns) => assert_eq!(ns, min * 3000, "thread {tid} waiting"),
-                    None => eprintln!("skipped: another thread's slack is not readable here"),
-                }
+            let waiter = receive.recv().unwrap();
+            while condvar.waiting() == 0 {
+                thread::yield_now();
             }
-        }
+            check(waiter, libc::SYS_futex, width);
+            condvar.notify_one();
+            check(waiter, libc::SYS_clock_nanosleep, width);
+        });
+    };
+    thread::scope(|s| {
+        s.spawn(|| one(us(600)));
+        s.spawn(|| one(us(900)));
         assert_eq!(slack(), own);
-        assert!(slack_of(main).is_none_or(|ns| ns == own));
     });
+    assert!(slack_of(main).is_none_or(|ns| ns == own));
 }
 
 #[test]
