@@ -119,6 +119,10 @@ pub(crate) mod plant {
         DrainThenClose,
         /// A condvar's waiter believes its clock although a notify has taken it off the list.
         TrustTheClock,
+        /// A waiter that goes without using its notify does not pass it on.
+        KeepTheNotify,
+        /// A notify looks for the task's waker before it sets the task's flag.
+        WakerFirst,
     }
 
     #[cfg(all(test, loom))]

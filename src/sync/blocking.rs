@@ -409,9 +409,9 @@ impl Waiter<'_> {
         let entry = self.0;
         let notified = if span.earliest == NEVER {
             entry.sleep(None)
-        } else if entry.is_notified() {
+        } else if entry.is_told() {
             // Before it could even sleep: the slack need not be touched.
-            true
+            entry.sleep(None)
         } else {
             let _slack = Scoped::new(span.latest - span.earliest);
             entry.sleep(Some(span.earliest))

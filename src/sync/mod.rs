@@ -14,11 +14,41 @@
 //! - **One mutex per condvar** at any one time.
 
 pub mod blocking;
+mod condvar;
 pub(crate) mod queue;
 mod signal;
+mod task;
+mod token;
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod task_model;
+
+pub use condvar::{CancellableWaits, Condvar};
+pub use token::CancelToken;
+
+use std::future::Future;
+
+/// The guard of an async mutex, as [`Condvar`] needs it: released, and taken again.
+///
+/// Implemented for the guards of async-lock and tokio behind the features of those names. Implement it for
+/// a guard of your own if the guard can tell its mutex.
+pub trait Relock: Sized {
+    /// What the mutex guards.
+    type Value: ?Sized;
+    /// The mutex, or a reference to it.
+    type Mutex;
+
+    /// Unlocks the mutex. Must not block.
+    fn release(self) -> Self::Mutex;
+
+    /// Locks the mutex. May be dropped before it has got it.
+    fn relock(mutex: Self::Mutex) -> impl Future<Output = Self>;
+
+    /// The guarded value.
+    fn value(&mut self) -> &mut Self::Value;
+}
 
 /// How a timed wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

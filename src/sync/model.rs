@@ -2,7 +2,7 @@
 //! over a signal whose deadline may pass at any moment. Loom has no timed waits, so a timeout is a thread.
 
 use super::queue::{Entry, Queue};
-use super::signal::{Signal, Wake};
+use super::signal::{Signal, Sleepable, Told, Wake};
 use crate::primitive::test::{Arc, Condvar, Mutex as RawMutex};
 use crate::primitive::{AtomicBool, AtomicUsize, Ordering, thread};
 
@@ -24,6 +24,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
 #[derive(Default)]
 struct Futex {
     word: AtomicBool,
+    with_all: AtomicBool,
     expired: RawMutex<bool>,
     sleepers: Condvar,
 }
@@ -38,18 +39,27 @@ impl Signal for ModelSignal {
         ModelSignal::default()
     }
 
-    fn address(&self) -> Arc<Futex> {
-        self.0.clone()
-    }
-
-    fn set(&self) {
+    fn set(&self, told: Told) -> Arc<Futex> {
+        let address = self.0.clone();
+        self.0.with_all.store(told == Told::WithAll, Ordering::Relaxed);
         self.0.word.store(true, Ordering::Release);
+        address
     }
 
-    fn is_set(&self) -> bool {
-        self.0.word.load(Ordering::Acquire)
+    fn told(&self) -> Option<Told> {
+        let all = || self.0.with_all.load(Ordering::Relaxed);
+        let set = self.0.word.load(Ordering::Acquire);
+        set.then(|| if all() { Told::WithAll } else { Told::Alone })
     }
 
+    fn wake(futex: Arc<Futex>) {
+        // The lock orders it after a waiter's comparison, as the kernel's does.
+        drop(futex.expired.lock().unwrap());
+        futex.sleepers.notify_one();
+    }
+}
+
+impl Sleepable for ModelSignal {
     /// Compares the word under the kernel's lock and sleeps, once. With a deadline a thread lets it
     /// pass, sooner or later than anything else.
     fn wait(&self, deadline: Option<u64>) -> Wake {
@@ -71,12 +81,6 @@ impl Signal for ModelSignal {
         }
         // As the kernel does: once the time is up nobody looks at the word again.
         if expired_first { Wake::TimedOut } else { Wake::Look }
-    }
-
-    fn wake(futex: Arc<Futex>) {
-        // The lock orders it after a waiter's comparison, as the kernel's does.
-        drop(futex.expired.lock().unwrap());
-        futex.sleepers.notify_one();
     }
 }
 
@@ -304,7 +308,7 @@ mod order {
                     assert!(!b.sleep(Some(soon)));
                     assert_eq!(queue.len(), 2);
                     assert!(queue.notify_one());
-                    assert!(a.is_notified() && !c.is_notified());
+                    assert!(a.is_told() && !c.is_told());
                     assert!(queue.notify_one());
                     assert!(c.sleep(Some(0)), "a notify beats a deadline long past");
                     assert!(!queue.notify_one());
@@ -324,11 +328,14 @@ mod order {
         fn new() -> Self {
             Restless(Mutex::new(Vec::new()))
         }
-        fn address(&self) {}
-        fn set(&self) {}
-        fn is_set(&self) -> bool {
-            false
+        fn set(&self, _: Told) {}
+        fn told(&self) -> Option<Told> {
+            None
         }
+        fn wake((): ()) {}
+    }
+
+    impl Sleepable for Restless {
         fn wait(&self, deadline: Option<u64>) -> Wake {
             self.0.lock().unwrap().push(deadline);
             if CALLS.fetch_add(1, Ordering::Relaxed) < 50 {
@@ -337,7 +344,6 @@ mod order {
             LOG.lock().unwrap().append(&mut self.0.lock().unwrap());
             Wake::TimedOut
         }
-        fn wake((): ()) {}
     }
 
     #[test]

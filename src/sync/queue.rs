@@ -1,29 +1,34 @@
-//! The queue of threads behind a blocking condvar.
+//! The queue behind a condvar, blocking or async.
 //!
 //! Ground rules:
-//! - A waiter is a [`Node`] on its own stack, linked into the list from [`Queue::enter`] until it is
-//!   notified or leaves. Links and list are touched under `list`'s lock only.
+//! - A waiter is a [`Node`] inside a pinned [`Entry`], linked into the list from [`Entry::enter`] until
+//!   it is notified or leaves. Links and list are touched under `list`'s lock only.
 //! - Whoever notifies a waiter takes it off the list *before* setting its signal, both under the lock. So a
-//!   waiter that sees its signal set is on no list and may return without the lock, and one that ran
+//!   waiter that sees its signal set is on no list and may end without the lock, and one that ran
 //!   out of time takes the lock and looks: still listed means timed out, off the list means
 //!   notified, whatever the clock says. A notify that has taken a waiter is never lost to a timeout.
+//! - A notify counts as used once the waiter has reported it ([`Entry::used`]). A waiter that was told by
+//!   `notify_one` and goes without using it (a cancelled task, a panic in a foreign lock) passes it
+//!   to the next.
 //! - Wakes are sent after the lock is released, to an address; the waiter may be gone by then.
 //! - `waiting` mirrors the list's length for notifiers that need not take the lock. A relaxed load
 //!   is enough: a waiter enters the list before it releases the user's mutex, so a notifier that
 //!   has changed the condition under that mutex, and whose change the waiter did not see, comes
 //!   after that release and sees it listed. Without the mutex there is nothing to promise.
-//! - No user code runs in here but the closure of `enter`, and none under the lock.
+//! - No user code runs under the lock.
 
-use super::signal::{Signal, Wake};
+use super::signal::{Signal, Sleepable, Told, Wake};
 use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicUsize, Mutex, Ordering, UnsafeCell};
 use std::cell::Cell;
+use std::marker::PhantomPinned;
+use std::pin::{Pin, pin};
 use std::ptr;
 
 /// Waiters told per hold of the lock by [`Queue::notify_all`].
 const BATCH: usize = 16;
 
-/// A FIFO of waiting threads.
+/// A FIFO of waiters.
 pub(crate) struct Queue<S: Signal> {
     waiting: AtomicUsize,
     list: Mutex<List<S>>,
@@ -41,11 +46,16 @@ struct List<S: Signal> {
 // are listed (the ground rules), provided the signal itself may be.
 unsafe impl<S: Signal + Sync> Send for List<S> {}
 
-/// A waiter's place in the queue, on its stack.
+/// A waiter's place in the queue.
 struct Node<S: Signal> {
     signal: S,
     links: UnsafeCell<Links<S>>,
 }
+
+// SAFETY: the links are touched under the queue's lock only, whatever thread does it.
+unsafe impl<S: Signal + Send> Send for Node<S> {}
+// SAFETY: as above, and the signal may be used from any thread.
+unsafe impl<S: Signal + Sync> Sync for Node<S> {}
 
 struct Links<S: Signal> {
     previous: *const Node<S>,
@@ -112,7 +122,7 @@ impl<S: Signal> List<S> {
     }
 
     /// Takes the first waiter off and sets its signal, if its ticket is below `limit`.
-    fn release_first(&mut self, limit: u64) -> Option<S::Address> {
+    fn release_first(&mut self, limit: u64, told: Told) -> Option<S::Address> {
         if self.first.is_null() {
             return None;
         }
@@ -124,9 +134,7 @@ impl<S: Signal> List<S> {
             return None;
         }
         self.unlink(node);
-        let address = node.signal.address();
-        node.signal.set();
-        Some(address)
+        Some(node.signal.set(told))
     }
 }
 
@@ -143,22 +151,11 @@ impl<S: Signal> Queue<S> {
 
     /// Runs `f` as a waiter: it is queued before `f` starts and not any more when `f` has ended.
     ///
-    /// `f` releases the user's mutex and then calls [`Entry::sleep`]. Should it end otherwise (a
-    /// panic in a foreign lock's code) a notify that had been meant for it goes to the next.
+    /// `f` releases the user's mutex and then calls [`Entry::sleep`].
     #[inline]
     pub(crate) fn enter<R>(&self, f: impl FnOnce(&Entry<'_, S>) -> R) -> R {
-        let node = Node {
-            signal: S::new(),
-            links: UnsafeCell::new(Links {
-                previous: ptr::null(),
-                next: ptr::null(),
-                ticket: 0,
-                listed: false,
-            }),
-        };
-        self.with_list(|list| list.push(&node));
-        // Dropped before `node`, and out of the caller's hands: the node never leaves listed.
-        let entry = Entry { queue: self, node: &node, done: Cell::new(false) };
+        let entry = pin!(Entry::new(self));
+        entry.as_ref().enter();
         f(&entry)
     }
 
@@ -180,7 +177,7 @@ impl<S: Signal> Queue<S> {
     }
 
     fn release_one(&self) -> bool {
-        match self.with_list(|list| list.release_first(u64::MAX)) {
+        match self.with_list(|list| list.release_first(u64::MAX, Told::Alone)) {
             Some(address) => {
                 S::wake(address);
                 true
@@ -189,7 +186,9 @@ impl<S: Signal> Queue<S> {
         }
     }
 
-    fn release_all(&self) -> usize {
+    /// [`notify_all`](Self::notify_all) for callers who have no mutex in common with the waiters: it
+    /// always takes the lock, which orders what the caller did before for whoever enters after.
+    pub(crate) fn release_all(&self) -> usize {
         let mut total = 0;
         // Whoever enters later, woken threads that wait again included, is not meant.
         let mut limit = None;
@@ -199,7 +198,7 @@ impl<S: Signal> Queue<S> {
                 let limit = *limit.get_or_insert(list.tickets);
                 let mut n = 0;
                 while n < BATCH
-                    && let Some(address) = list.release_first(limit)
+                    && let Some(address) = list.release_first(limit, Told::WithAll)
                 {
                     batch[n] = Some(address);
                     n += 1;
@@ -223,52 +222,102 @@ impl<S: Signal> Queue<S> {
     }
 }
 
-/// A waiter's own view of its place in the queue.
+/// A waiter: its place in the queue, and what has become of it.
 pub(crate) struct Entry<'a, S: Signal> {
     queue: &'a Queue<S>,
-    node: &'a Node<S>,
-    /// Off the list, and a notify, if there was one, has been reported.
-    done: Cell<bool>,
+    node: Node<S>,
+    stage: Cell<Stage>,
+    /// The list points to the node.
+    _pinned: PhantomPinned,
 }
 
-impl<S: Signal> Entry<'_, S> {
-    /// Whether a notify has come; then no list knows this waiter any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Perhaps on the list.
+    Entered,
+    /// Off the list, with a notify that nobody has used yet.
+    Told(Told),
+    /// Off the list, and nothing is left to do.
+    Over,
+}
+
+impl<'a, S: Signal> Entry<'a, S> {
     #[inline]
-    pub(crate) fn is_notified(&self) -> bool {
-        let notified = self.node.signal.is_set();
-        if notified {
-            self.done.set(true);
-        }
-        notified
+    pub(crate) fn new(queue: &'a Queue<S>) -> Self {
+        let links = Links { previous: ptr::null(), next: ptr::null(), ticket: 0, listed: false };
+        let node = Node { signal: S::new(), links: UnsafeCell::new(links) };
+        Entry { queue, node, stage: Cell::new(Stage::Over), _pinned: PhantomPinned }
     }
 
-    /// Blocks until a notify (true) or until `deadline` has passed without one (false).
+    /// Puts it on the list, once.
     #[inline]
-    pub(crate) fn sleep(&self, deadline: Option<u64>) -> bool {
-        while !self.is_notified() {
-            if self.node.signal.wait(deadline) == Wake::TimedOut {
-                if planted(Bug::TrustTheClock) {
-                    self.leave();
-                    return false;
-                }
-                return self.leave();
-            }
+    pub(crate) fn enter(self: Pin<&Self>) {
+        assert!(self.stage.get() == Stage::Over && self.node.signal.told().is_none());
+        // Pinned and dropped before its memory goes (see `Drop`): the node never leaves listed.
+        self.queue.with_list(|list| list.push(&self.node));
+        self.stage.set(Stage::Entered);
+    }
+
+    pub(crate) fn signal(&self) -> &S {
+        &self.node.signal
+    }
+
+    /// Whether a notify has come; then no list knows this waiter any more.
+    #[inline]
+    pub(crate) fn is_told(&self) -> bool {
+        if self.stage.get() == Stage::Entered
+            && let Some(told) = self.node.signal.told()
+        {
+            self.stage.set(Stage::Told(told));
         }
-        true
+        matches!(self.stage.get(), Stage::Told(_))
     }
 
     /// Ends the wait; true when a notify came first.
     #[cold]
-    fn leave(&self) -> bool {
-        self.done.set(true);
-        !self.queue.with_list(|list| list.unlink(self.node))
+    pub(crate) fn leave(&self) -> bool {
+        if self.stage.get() == Stage::Entered {
+            let listed = self.queue.with_list(|list| list.unlink(&self.node));
+            match self.node.signal.told() {
+                Some(told) if !listed => self.stage.set(Stage::Told(told)),
+                _ => self.stage.set(Stage::Over),
+            }
+        }
+        matches!(self.stage.get(), Stage::Told(_))
+    }
+
+    /// The notify, if there was one, has been reported to somebody who will act on it.
+    #[inline]
+    pub(crate) fn used(&self) {
+        debug_assert!(self.stage.get() != Stage::Entered);
+        self.stage.set(Stage::Over);
+    }
+}
+
+impl<S: Sleepable> Entry<'_, S> {
+    /// Blocks until a notify (true) or until `deadline` has passed without one (false).
+    #[inline]
+    pub(crate) fn sleep(&self, deadline: Option<u64>) -> bool {
+        let mut notified = true;
+        while !self.is_told() {
+            if self.node.signal.wait(deadline) == Wake::TimedOut {
+                notified = self.leave() && !planted(Bug::TrustTheClock);
+                break;
+            }
+        }
+        self.used();
+        notified
     }
 }
 
 impl<S: Signal> Drop for Entry<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        if !self.done.get() && self.leave() {
+        if self.stage.get() == Stage::Over {
+            return;
+        }
+        self.leave();
+        if self.stage.get() == Stage::Told(Told::Alone) && !planted(Bug::KeepTheNotify) {
             self.queue.notify_one();
         }
     }
