@@ -155,7 +155,7 @@ pub(crate) mod plant {
 /// model runs.
 pub(crate) mod plain {
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -18,9 +18,9 @@
 //! - No user code runs under the lock.
 
 use super::signal::{Signal, Sleepable, Told, Wake};
+use crate::primitive::plain::AtomicU8;
 use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use std::cell::Cell;
 use std::marker::PhantomPinned;
 use std::pin::{Pin, pin};
 use std::ptr;
@@ -226,19 +226,45 @@ impl<S: Signal> Queue<S> {
 pub(crate) struct Entry<'a, S: Signal> {
     queue: &'a Queue<S>,
     node: Node<S>,
-    stage: Cell<Stage>,
+    stage: Stage,
     /// The list points to the node.
     _pinned: PhantomPinned,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Perhaps on the list.
-    Entered,
-    /// Off the list, with a notify that nobody has used yet.
-    Told(Told),
-    /// Off the list, and nothing is left to do.
-    Over,
+/// What has become of an entry. Only its owner uses it; an atomic, so that a future may hold a
+/// reference to its entry and still move between threads.
+#[derive(Debug)]
+struct Stage(AtomicU8);
+
+/// Perhaps on the list.
+const ENTERED: u8 = 0;
+/// Off the list, told by `notify_one`, and nobody has used that yet.
+const TOLD_ALONE: u8 = 1;
+/// Off the list, told by `notify_all`.
+const TOLD_WITH_ALL: u8 = 2;
+/// Off the list, and nothing is left to do.
+const OVER: u8 = 3;
+
+impl Stage {
+    #[inline(always)]
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set(&self, stage: u8) {
+        self.0.store(stage, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn set_told(&self, told: Told) {
+        self.set(if told == Told::Alone { TOLD_ALONE } else { TOLD_WITH_ALL });
+    }
+
+    #[inline(always)]
+    fn is_told(&self) -> bool {
+        matches!(self.get(), TOLD_ALONE | TOLD_WITH_ALL)
+    }
 }
 
 impl<'a, S: Signal> Entry<'a, S> {
@@ -246,16 +272,16 @@ impl<'a, S: Signal> Entry<'a, S> {
     pub(crate) fn new(queue: &'a Queue<S>) -> Self {
         let links = Links { previous: ptr::null(), next: ptr::null(), ticket: 0, listed: false };
         let node = Node { signal: S::new(), links: UnsafeCell::new(links) };
-        Entry { queue, node, stage: Cell::new(Stage::Over), _pinned: PhantomPinned }
+        Entry { queue, node, stage: Stage(AtomicU8::new(OVER)), _pinned: PhantomPinned }
     }
 
     /// Puts it on the list, once.
     #[inline]
     pub(crate) fn enter(self: Pin<&Self>) {
-        assert!(self.stage.get() == Stage::Over && self.node.signal.told().is_none());
+        assert!(self.stage.get() == OVER && self.node.signal.told().is_none());
         // Pinned and dropped before its memory goes (see `Drop`): the node never leaves listed.
         self.queue.with_list(|list| list.push(&self.node));
-        self.stage.set(Stage::Entered);
+        self.stage.set(ENTERED);
     }
 
     pub(crate) fn signal(&self) -> &S {
@@ -265,32 +291,32 @@ impl<'a, S: Signal> Entry<'a, S> {
     /// Whether a notify has come; then no list knows this waiter any more.
     #[inline]
     pub(crate) fn is_told(&self) -> bool {
-        if self.stage.get() == Stage::Entered
+        if self.stage.get() == ENTERED
             && let Some(told) = self.node.signal.told()
         {
-            self.stage.set(Stage::Told(told));
+            self.stage.set_told(told);
         }
-        matches!(self.stage.get(), Stage::Told(_))
+        self.stage.is_told()
     }
 
     /// Ends the wait; true when a notify came first.
     #[cold]
     pub(crate) fn leave(&self) -> bool {
-        if self.stage.get() == Stage::Entered {
+        if self.stage.get() == ENTERED {
             let listed = self.queue.with_list(|list| list.unlink(&self.node));
             match self.node.signal.told() {
-                Some(told) if !listed => self.stage.set(Stage::Told(told)),
-                _ => self.stage.set(Stage::Over),
+                Some(told) if !listed => self.stage.set_told(told),
+                _ => self.stage.set(OVER),
             }
         }
-        matches!(self.stage.get(), Stage::Told(_))
+        self.stage.is_told()
     }
 
     /// The notify, if there was one, has been reported to somebody who will act on it.
     #[inline]
     pub(crate) fn used(&self) {
-        debug_assert!(self.stage.get() != Stage::Entered);
-        self.stage.set(Stage::Over);
+        debug_assert!(self.stage.get() != ENTERED);
+        self.stage.set(OVER);
     }
 }
 
@@ -313,11 +339,11 @@ impl<S: Sleepable> Entry<'_, S> {
 impl<S: Signal> Drop for Entry<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        if self.stage.get() == Stage::Over {
+        if self.stage.get() == OVER {
             return;
         }
         self.leave();
-        if self.stage.get() == Stage::Told(Told::Alone) && !planted(Bug::KeepTheNotify) {
+        if self.stage.get() == TOLD_ALONE && !planted(Bug::KeepTheNotify) {
             self.queue.notify_one();
         }
     }
