@@ -62,6 +62,7 @@
 
 mod clock;
 pub mod compat;
+pub mod docs;
 mod driver;
 mod error;
 mod future;
@@ -76,10 +77,15 @@ pub mod tunables;
 pub mod wheel;
 mod window;
 
+pub use clock::{BootInstant, Clock};
 pub use driver::{
-    Driver, DriverBuilder, EnterGuard, ExternalDriver, Handle, ManualClock, Parker, Turn,
+    Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, ManualClock, Parker, Turn,
 };
 pub use error::{BuildError, Elapsed, InvalidTunable, InvertedWindow, Shutdown, ZeroPeriod};
+pub use future::{
+    BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
+    sleep_until_system,
+};
 pub use future::{
     Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
     sleep_window, timeout, timeout_at, timeout_range,

@@ -1,9 +1,14 @@
 //! Futures: sleeps, timeouts, intervals.
 
+mod clocks;
 mod interval;
 mod sleep;
 mod timeout;
 
+pub use clocks::{
+    BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
+    sleep_until_system,
+};
 pub use interval::{Interval, MissedTicks};
 pub use sleep::Sleep;
 pub use timeout::Timeout;

@@ -5,6 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockId {
     Monotonic,
+    Boottime,
     Realtime,
 }
 
@@ -14,6 +15,7 @@ impl ClockId {
     pub(crate) fn raw(self) -> libc::clockid_t {
         match self {
             ClockId::Monotonic => libc::CLOCK_MONOTONIC,
+            ClockId::Boottime => libc::CLOCK_BOOTTIME,
             ClockId::Realtime => libc::CLOCK_REALTIME,
         }
     }
