@@ -62,17 +62,18 @@ impl TimerFd {
         let n = unsafe {
             libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), std::mem::size_of::<u64>())
         };
-        told(n, io::Error::last_os_error().raw_os_error())
+        told(self.clock, n, io::Error::last_os_error().raw_os_error())
     }
 }
 
-/// What a read that returned `n` told; `errno` counts when that is negative.
-fn told(n: isize, errno: Option<i32>) -> Expiry {
+/// What a read that returned `n` told; `errno` counts when that is negative. Only a timer that asked to be
+/// told hears that its clock was set: on another one the same error is as good as nothing.
+fn told(clock: ClockId, n: isize, errno: Option<i32>) -> Expiry {
     match n {
         1.. => Expiry::Expired,
         // Some kernels return zero bytes after the clock was handled oddly.
         0 => Expiry::NotYet,
-        _ if errno == Some(libc::ECANCELED) => Expiry::ClockSet,
+        _ if errno == Some(libc::ECANCELED) && clock == ClockId::Realtime => Expiry::ClockSet,
         _ => Expiry::NotYet,
     }
 }
@@ -98,8 +99,10 @@ mod tests {
             (8, Some(libc::EINTR), Expiry::Expired),
         ];
         for (n, errno, expected) in odd {
-            assert_eq!(told(n, errno), expected, "{n} {errno:?}");
+            assert_eq!(told(ClockId::Realtime, n, errno), expected, "{n} {errno:?}");
         }
+        // A steady clock cannot be set: were this believed, all its timers would start again.
+        assert_eq!(told(ClockId::Monotonic, -1, Some(libc::ECANCELED)), Expiry::NotYet);
     }
 
     #[test]
