@@ -16,6 +16,8 @@
 
 pub(crate) mod arming;
 mod batch;
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod cases;
 mod core;
 mod default;
 mod enter;

@@ -29,6 +29,11 @@ pub(crate) trait KernelTimer {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Takes the expiry, when there is one.
     fn take_expiry(&self) -> Expiry;
+    /// True when the timer's clock surely reads `at` or more. Asked only where the answer may save an
+    /// [`arm`](KernelTimer::arm), so `false` is always right.
+    fn has_come(&self, _at: u64) -> bool {
+        false
+    }
 }
 
 /// What has become of a kernel timer.
@@ -67,6 +72,8 @@ pub(crate) trait Alarm: Send + Sync {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Tells once that the armed time has come. Never blocks.
     fn take_expiry(&self) -> Expiry;
+    /// True when the alarm's clock reads `at` or more.
+    fn has_come(&self, at: u64) -> bool;
     /// Ends the present or next wait.
     fn ring(&self);
     /// The alarm of another clock that ends the same waits.
@@ -80,6 +87,10 @@ impl KernelTimer for Arc<dyn Alarm> {
 
     fn take_expiry(&self) -> Expiry {
         Alarm::take_expiry(&**self)
+    }
+
+    fn has_come(&self, at: u64) -> bool {
+        Alarm::has_come(&**self, at)
     }
 }
 

@@ -165,6 +165,10 @@ impl Alarm for ScriptedAlarm {
         }
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        at <= self.clocks.now(self.clock)
+    }
+
     fn ring(&self) {
         self.clocks.script().rung = true;
         self.clocks.changed.notify_all();
