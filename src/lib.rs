@@ -69,6 +69,7 @@ mod future;
 mod metrics;
 mod park;
 mod primitive;
+pub mod sim;
 pub mod sync;
 mod sys;
 pub mod thread;
@@ -87,8 +88,8 @@ pub use future::{
     sleep_until_system,
 };
 pub use future::{
-    Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
-    sleep_window, timeout, timeout_at, timeout_range,
+    DelayQueue, Expired, Interval, MissedTicks, QueueKey, Sleep, Timeout, interval, interval_at,
+    sleep, sleep_range, sleep_until, sleep_window, timeout, timeout_at, timeout_range,
 };
 pub use metrics::{Lateness, Metrics};
 pub use window::Window;

@@ -424,6 +424,14 @@ impl<K: KernelTimer> Lane<K> {
     }
 }
 
+#[cfg(test)]
+impl<K> Lane<K> {
+    /// Locks every shard, so that a test sees who would wait for one.
+    pub(super) fn hold_all(&self) -> impl Sized + '_ {
+        self.shards.iter().map(|shard| shard.state.lock()).collect::<Vec<_>>()
+    }
+}
+
 impl<K: KernelTimer> Windows for Lane<K> {
     fn bound(&self, closely: bool) -> Bound {
         if closely { self.first_latest_closely() } else { self.first_latest() }

@@ -74,6 +74,10 @@ impl Alarm for FutexAlarm {
         Expiry::Expired
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        self.clock.reading() >= at
+    }
+
     fn ring(&self) {
         self.shared.ring();
     }
@@ -118,7 +122,14 @@ impl Park for FutexPark {
             futex::wait(&self.0.word, QUIET, deadline);
         }
         self.0.word.store(QUIET, SeqCst);
-        Ok(Clocks::ALL)
+        let expired = |c: &Clock| {
+            let mut at = self.0.armed[*c as usize].load(SeqCst);
+            if *c == Clock::Monotonic {
+                at = at.min(self.0.from.load(SeqCst));
+            }
+            at != NEVER && at <= c.reading()
+        };
+        Ok(Clock::ALL.into_iter().filter(expired).fold(Clocks::default(), Clocks::with))
     }
 }
 

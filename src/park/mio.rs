@@ -38,6 +38,10 @@ impl Alarm for Shared {
         Expiry::Expired
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        at <= clock::monotonic()
+    }
+
     fn ring(&self) {
         // Fails only when the poll is gone, and then nobody waits.
         let _ = self.waker.wake();

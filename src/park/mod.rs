@@ -33,6 +33,11 @@ pub(crate) trait KernelTimer {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Takes the expiry, when there is one.
     fn take_expiry(&self) -> Expiry;
+    /// True when the timer's clock surely reads `at` or more. Asked only where the answer may save an
+    /// [`arm`](KernelTimer::arm), so `false` is always right.
+    fn has_come(&self, _at: u64) -> bool {
+        false
+    }
 }
 
 /// What has become of a kernel timer.
@@ -59,7 +64,8 @@ pub(crate) enum Armed {
 
 /// The half of a parker that belongs to the thread that waits.
 pub(crate) trait Park: Send {
-    /// Waits; see the module's call order. Tells whose time may have come.
+    /// Waits; see the module's call order. Tells whose time may have come; nobody's when the wait was
+    /// rung, or interrupted.
     ///
     /// `from(at)` is the first instant of the monotonic clock at which a turn serves the same pending
     /// timers as at `at`, the armed time: a parker may let the kernel choose between the two. It takes
@@ -74,6 +80,8 @@ pub(crate) trait Alarm: Send + Sync {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Tells once that the armed time has come. Never blocks.
     fn take_expiry(&self) -> Expiry;
+    /// True when the alarm's clock reads `at` or more.
+    fn has_come(&self, at: u64) -> bool;
     /// Ends the present or next wait.
     fn ring(&self);
     /// The alarm of another clock that ends the same waits.
@@ -87,6 +95,10 @@ impl KernelTimer for Arc<dyn Alarm> {
 
     fn take_expiry(&self) -> Expiry {
         Alarm::take_expiry(&**self)
+    }
+
+    fn has_come(&self, at: u64) -> bool {
+        Alarm::has_come(&**self, at)
     }
 }
 
@@ -139,6 +151,11 @@ impl Bell {
     /// Ends a wait; true when it had been notified.
     pub(crate) fn finish(&self) -> bool {
         self.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
+    }
+
+    /// True when there is a notification that nobody has taken.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == NOTIFIED
     }
 
     /// Takes a notification, when there is one.

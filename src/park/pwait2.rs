@@ -60,6 +60,10 @@ impl Alarm for SlackAlarm {
         Expiry::Expired
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        clock::monotonic() >= at
+    }
+
     fn ring(&self) {
         self.timer.ring();
     }
@@ -127,10 +131,11 @@ impl Park for SlackPark {
         if ready.has(RING) {
             alarm.shared.hush();
         }
-        // The monotonic clock's time may have come by the timeout, which no descriptor tells.
-        let expired = |c: &Clock| ready.has(*c as u32);
-        let clocks = Clock::ALL.into_iter().filter(expired).fold(Clocks::default(), Clocks::with);
-        Ok(clocks.with(Clock::Monotonic))
+        let expired = |c: &Clock| {
+            // A timeout is told by no descriptor.
+            ready.has(*c as u32) || *c == Clock::Monotonic && from <= clock::monotonic()
+        };
+        Ok(Clock::ALL.into_iter().filter(expired).fold(Clocks::default(), Clocks::with))
     }
 }
 

@@ -49,6 +49,7 @@ impl Shared {
 /// One clock's timer.
 pub(crate) struct TimerAlarm {
     timer: TimerFd,
+    clock: Clock,
     shared: Arc<Shared>,
 }
 
@@ -56,7 +57,7 @@ impl TimerAlarm {
     pub(super) fn new(clock: Clock, shared: Arc<Shared>) -> io::Result<Self> {
         let timer = TimerFd::new(clock.id())?;
         shared.epoll.add(timer.as_fd(), clock as u32)?;
-        Ok(TimerAlarm { timer, shared })
+        Ok(TimerAlarm { timer, clock, shared })
     }
 
     /// The descriptor that becomes readable when any of the parker's timers expires.
@@ -84,6 +85,10 @@ impl Alarm for TimerAlarm {
             timerfd::Expiry::Expired => Expiry::Expired,
             timerfd::Expiry::ClockSet => Expiry::ClockSet,
         }
+    }
+
+    fn has_come(&self, at: u64) -> bool {
+        at <= self.clock.reading()
     }
 
     fn ring(&self) {
