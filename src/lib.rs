@@ -28,6 +28,8 @@
 //! - In an event loop of your own: [`ExternalDriver`], a descriptor and a [`turn`](ExternalDriver::turn).
 //! - In tests: [`Driver::manual`], the same driver on a clock moved by hand.
 //! - As a data structure: [`wheel::Wheel`].
+//! - On plain threads: [`thread::sleep_range`], [`sync::blocking::Condvar`]; the slack is the kernel's there.
+//! - For timed waits of tasks: [`sync::Condvar`]. For the dials of waits that name no window: [`tunables`].
 //!
 //! # The contract
 //!

@@ -292,6 +292,11 @@ macro_rules! for_mutex {
                     assert!(task());
                     driver.next_wake_exact().unwrap() - driver.now()
                 };
+                driver.handle().slack_floor().set(300).unwrap();
+                let mut wait =
+                    Task::new(condvar.wait_for(mutex.try_lock().expect("free"), ms(5), us(1)));
+                assert_eq!(latest(&mut || wait.poll().is_pending()), ms(5) + us(300));
+                drop(wait);
                 condvar.slack_floor().parse_and_set("0x64\n").unwrap();
                 let mut wait =
                     Task::new(condvar.wait_for(mutex.try_lock().expect("free"), ms(5), us(1)));
