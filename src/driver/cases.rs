@@ -158,7 +158,7 @@ impl Alarm for Odd {
 #[test]
 fn c098_due_timers_fire_by_the_clock_whatever_the_descriptor_says() {
     // What the descriptor's reads became (see the case of the same name beside it).
-    let reads = [Expiry::NotYet, Expiry::NotYet, Expiry::NotYet, Expiry::ClockSet, Expiry::Expired];
+    let reads = [Expiry::NotYet, Expiry::NotYet, Expiry::NotYet, Expiry::NotYet, Expiry::Expired];
     let clocks = Arc::new(ManualClocks::new());
     let only = Clocks::default().with(Clock::Monotonic);
     let (core, life) = Core::claim(Some(clocks.clone()), only, Firing::Latest);
