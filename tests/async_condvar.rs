@@ -383,6 +383,30 @@ fn c155_spurious_polls_leave_one_absolute_deadline() {
     assert_eq!(driver.now(), deadline);
 }
 
+#[test]
+fn c153_a_step_of_the_wall_clock_moves_no_wait() {
+    let hour = Duration::from_secs(3600);
+    for back in [true, false] {
+        let (mut driver, clock) = manual();
+        let _entered = driver.enter();
+        let (mutex, condvar) = (async_lock::Mutex::new(()), Condvar::new());
+        let guard = mutex.try_lock().expect("free");
+        let mut wait = Task::new(condvar.wait_for(guard, ms(500), ZERO));
+        assert!(wait.poll().is_pending());
+        clock.advance(ms(250));
+        let now = clock.system_time();
+        clock.set_system_time(if back { now - hour } else { now + hour });
+        let _ = driver.turn();
+        assert!(wait.poll().is_pending());
+        clock.advance(ms(250) - Duration::from_nanos(1));
+        let _ = driver.turn();
+        assert!(wait.poll().is_pending());
+        clock.advance(Duration::from_nanos(1));
+        let _ = driver.turn();
+        assert_eq!(wait.ready().1, WaitOutcome::TimedOut);
+    }
+}
+
 /// A log whose first writer opens a commit window that the later ones join.
 struct Log {
     batch: Vec<usize>,

@@ -195,22 +195,24 @@ fn ranges(list: &str) -> impl Iterator<Item = u64> {
 
 #[test]
 fn a_narrow_window_far_ahead_does_not_overrun_under_pwait2() {
-    // The kernel stretches an epoll timeout of 10 s by 10 ms; a timerfd not.
-    let mut driver = Driver::builder().parker(Parker::Pwait2).build().unwrap();
-    let start = monotonic();
-    let bare = thread::spawn(move || {
-        nanosleep_until(start + 10_001_000_000);
-        monotonic() - start - 10_001_000_000
-    });
+    // The kernel stretches an epoll timeout of 10 s by 10 ms; a timerfd not. Several at once: a busy
+    // machine may keep one of them from its processor, the stretch would concern all.
     let (min, max) = (Duration::from_secs(10), Duration::from_millis(10_001));
-    driver.block_on(driver.handle().sleep_range(min, max));
-    let took = monotonic() - start;
-    assert!(took >= 10_000_000_000);
-    let over = took.saturating_sub(10_001_000_000);
-    let bare = bare.join().unwrap();
-    println!("over by {over} ns, a bare sleep by {bare} ns");
-    // Scheduling delay alone, as a bare sleep in the same moment has it.
-    assert!(over < 5_000_000.max(2 * bare), "over by {over} ns, a bare sleep by {bare} ns");
+    let waiters: Vec<_> = (0..6)
+        .map(|_| {
+            thread::spawn(move || {
+                let mut driver = Driver::builder().parker(Parker::Pwait2).build().unwrap();
+                let start = Instant::now();
+                driver.block_on(driver.handle().sleep_range(min, max));
+                let took = start.elapsed();
+                assert!(took >= min);
+                took.saturating_sub(max)
+            })
+        })
+        .collect();
+    let over: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap()).collect();
+    println!("over by {over:?}");
+    assert!(over.iter().min().unwrap() < &ms(3), "over by {over:?}");
 }
 
 #[test]
