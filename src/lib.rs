@@ -28,6 +28,8 @@
 //! - In an event loop of your own: [`ExternalDriver`], a descriptor and a [`turn`](ExternalDriver::turn).
 //! - In tests: [`Driver::manual`], the same driver on a clock moved by hand.
 //! - As a data structure: [`wheel::Wheel`].
+//! - On plain threads: [`thread::sleep_range`], [`sync::blocking::Condvar`]; the slack is the kernel's there.
+//! - For timed waits of tasks: [`sync::Condvar`]. For the dials of waits that name no window: [`tunables`].
 //!
 //! # The contract
 //!
@@ -61,6 +63,7 @@
 //! wakeup that fires nothing.
 
 mod clock;
+pub mod compat;
 pub mod docs;
 mod driver;
 mod error;
@@ -69,8 +72,11 @@ mod metrics;
 mod park;
 mod primitive;
 pub mod sim;
+pub mod sync;
 mod sys;
+pub mod thread;
 mod tick;
+pub mod tunables;
 pub mod wheel;
 mod window;
 
@@ -78,7 +84,7 @@ pub use clock::{BootInstant, Clock};
 pub use driver::{
     Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, ManualClock, Parker, Turn,
 };
-pub use error::{BuildError, Elapsed, InvertedWindow, Shutdown, ZeroPeriod};
+pub use error::{BuildError, Elapsed, InvalidTunable, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
     BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
     sleep_until_system,

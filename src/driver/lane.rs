@@ -395,6 +395,15 @@ impl<K: KernelTimer> Lane<K> {
         Span { latest, ..span }
     }
 
+    /// The first instant at which a turn serves the same timers as at `at`, if the firing policy leaves a
+    /// choice.
+    pub(crate) fn serves_from(&self, at: u64) -> u64 {
+        if self.firing.load(Relaxed) != Firing::Latest as u8 {
+            return at;
+        }
+        self.common(at).map_or(at, |from| from.min(at))
+    }
+
     /// The largest `earliest` of all shards that is at most `latest`, where it is easily found: from then
     /// on until `latest` a turn fires the same timers.
     pub(crate) fn common(&self, latest: u64) -> Option<u64> {

@@ -60,7 +60,7 @@ struct MioPark {
 }
 
 impl Park for MioPark {
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
+    fn wait(&mut self, max: Option<Duration>, _from: &dyn Fn(u64) -> u64) -> io::Result<Clocks> {
         let armed = self.shared.armed.load(Ordering::SeqCst);
         let until = match armed {
             NEVER => None,

@@ -11,6 +11,10 @@
 //! 4. `Alarm::ring` ends the present or, when there is none, the next wait.
 
 #[cfg(target_os = "linux")]
+pub(crate) mod futex;
+#[cfg(target_os = "linux")]
+pub(crate) mod pwait2;
+#[cfg(target_os = "linux")]
 pub(crate) mod timerfd;
 // Last resort of every system, so it is built everywhere.
 pub(crate) mod mio;
@@ -62,7 +66,11 @@ pub(crate) enum Armed {
 pub(crate) trait Park: Send {
     /// Waits; see the module's call order. Tells whose time may have come; nobody's when the wait was
     /// rung, or interrupted.
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks>;
+    ///
+    /// `from(at)` is the first instant of the monotonic clock at which a turn serves the same pending
+    /// timers as at `at`, the armed time: a parker may let the kernel choose between the two. It takes
+    /// locks; a parker that has no use for it does not call it.
+    fn wait(&mut self, max: Option<Duration>, from: &dyn Fn(u64) -> u64) -> io::Result<Clocks>;
 }
 
 /// The half of a parker that any thread may use.

@@ -183,7 +183,7 @@ pub(crate) struct ScriptedPark(pub(crate) Arc<ManualClocks>);
 
 impl Park for ScriptedPark {
     /// `max` counts on the manual monotonic clock.
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
+    fn wait(&mut self, max: Option<Duration>, _from: &dyn Fn(u64) -> u64) -> io::Result<Clocks> {
         let clocks = &*self.0;
         let until = max.map_or(NEVER, |max| after(clocks.now(Clock::Monotonic), max));
         let mut script = clocks.script();
