@@ -92,3 +92,25 @@ fn c169_plain_sleeps_fire_at_their_tick_and_only_ranges_move() {
     }
     assert!(pending.is_empty());
 }
+
+#[test]
+fn the_values_of_a_queue_follow_the_default_slack_too() {
+    let _dial = DIAL.lock();
+    let (driver, _clock) = Driver::manual();
+    let mut queue = slackwheel::DelayQueue::with_handle(driver.handle());
+    let at = driver.now() + ms(5);
+    let mut slacks = || {
+        let keys = [
+            queue.insert("plain", ms(5)),
+            queue.insert_at("at", at),
+            queue.insert_range("range", ms(5), ms(6)),
+        ];
+        assert!(queue.reset_at(&keys[2], at));
+        keys.map(|k| queue.latest(&k).unwrap() - queue.deadline(&k).unwrap())
+    };
+    assert_eq!(slacks(), [ZERO, ZERO, ZERO]);
+    default_slack().set(SlackRule::fixed(ms(3)));
+    let with_rule = slacks();
+    default_slack().set(SlackRule::EXACT);
+    assert_eq!(with_rule, [ms(3), ms(3), ZERO], "a reset is exact, as that of a sleep");
+}

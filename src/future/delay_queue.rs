@@ -154,14 +154,18 @@ impl<V> DelayQueue<V> {
         DelayQueue { wheel: Wheel::new(), sleep: Sleep::never(handle), waker: None }
     }
 
-    /// Adds a value that comes out `d` from now, with no slack.
+    /// Adds a value that comes out `d` from now, with no slack, or with the
+    /// [`default_slack`](crate::tunables::default_slack) once that is set.
     pub fn insert(&mut self, value: V, d: Duration) -> QueueKey {
-        self.insert_range(value, d, d)
+        let span = Sleep::plain(self.sleep.handle(), d).span();
+        self.insert_span(value, span)
     }
 
-    /// Adds a value that comes out at `deadline`, with no slack. One in the past is due at once.
+    /// Adds a value that comes out at `deadline`, with no slack, or with the
+    /// [`default_slack`](crate::tunables::default_slack) once that is set. One in the past is due at once.
     pub fn insert_at(&mut self, value: V, deadline: Instant) -> QueueKey {
-        self.insert_window(value, Window::at(deadline))
+        let span = Sleep::plain_until(self.sleep.handle(), deadline).span();
+        self.insert_span(value, span)
     }
 
     /// Adds a value that comes out between `min` and `max` from now: at the instant that costs the fewest
