@@ -26,7 +26,9 @@
 //!   its own.
 //! - On a thread of your own: [`Driver::block_on`], or [`Driver::park`] in a loop.
 //! - In an event loop of your own: [`ExternalDriver`], a descriptor and a [`turn`](ExternalDriver::turn).
-//! - In tests: [`Driver::manual`], the same driver on a clock moved by hand.
+//! - For many values, each with its time: [`DelayQueue`].
+//! - In tests: [`sim::Sim`], simulated time for tasks and threads; below it [`Driver::manual`], the same driver
+//!   on a clock moved by hand.
 //! - As a data structure: [`wheel::Wheel`].
 //! - On plain threads: [`thread::sleep_range`], [`sync::blocking::Condvar`]; the slack is the kernel's there.
 //! - For timed waits of tasks: [`sync::Condvar`]. For the dials of waits that name no window: [`tunables`].

@@ -219,6 +219,32 @@ fn time_waits_for_every_registered_thread() {
 }
 
 #[test]
+fn an_advance_waits_for_the_threads_that_it_wakes() {
+    let sim = Sim::new();
+    sim.set_auto_advance(false);
+    let hold = Arc::new(std::sync::Barrier::new(5));
+    let threads: Vec<_> = (1..=4u64)
+        .map(|i| {
+            let (sim, hold) = (sim.clone(), hold.clone());
+            std::thread::spawn(move || {
+                let thread = sim.thread();
+                hold.wait();
+                for k in 1..=25 {
+                    thread.block_on(sim.handle().sleep_until(sim.now() + ms(i)));
+                    // Really busy for a moment: time must not run ahead.
+                    std::thread::yield_now();
+                    assert_eq!(sim.elapsed(), ms(i * k));
+                }
+            })
+        })
+        .collect();
+    hold.wait();
+    sim.advance(ms(100));
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(sim.elapsed(), ms(100));
+}
+
+#[test]
 fn many_threads_share_one_time() {
     let sim = Sim::new();
     let hold = sim.hold();
