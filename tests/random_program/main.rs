@@ -14,309 +14,23 @@
 //! `RANDOM_SEED=7` in the environment replays one seed, `RANDOM_SEEDS=100000` runs more of them.
 #![cfg(not(loom))]
 
+#[path = "../cases_util/mod.rs"]
 mod cases_util;
+mod world;
 
 use cases_util::{Rng, piercing};
 use futures::StreamExt;
 use slackwheel::sim::{Sim, Task};
 use slackwheel::*;
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Once};
+use std::task::Poll;
 use std::time::{Duration, Instant};
-
-const NEVER: u64 = u64::MAX;
-
-/// What wakers throw on purpose; anything else that panics is a failed check.
-struct Planned;
-
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Registered {
-        id: u64,
-        earliest: u64,
-        latest: u64,
-    },
-    /// Moved while nobody looks: if it is pending.
-    Reset {
-        id: u64,
-        earliest: u64,
-        latest: u64,
-    },
-    /// Completed, cancelled, or about to be registered anew.
-    Gone {
-        id: u64,
-    },
-    /// Somebody moved time, past no wakeup.
-    Moved,
-    /// A waker moved the clock in the middle of a turn.
-    Jumped {
-        to: u64,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    at: u64,
-    /// Written by a waker, in this turn: what was due when the turn began had been collected before.
-    turn: Option<u64>,
-    event: Event,
-}
-
-struct World {
-    sim: Sim,
-    start: Instant,
-    log: Mutex<Vec<Record>>,
-    rng: Mutex<Rng>,
-    ids: AtomicU64,
-    /// Sleeps that nobody polls any more, for wakers to drop and to move.
-    victims: Mutex<Vec<Tracked>>,
-    jumped: AtomicBool,
-    /// Wakeups, and the length of the log, when the driver was shut down.
-    shut_down: Mutex<Option<(u64, u64, usize)>>,
-    /// No cancels, resets, jumps or moves.
-    tame: bool,
-}
-
-thread_local! {
-    static IN_TURN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-impl World {
-    fn now(&self) -> u64 {
-        self.sim.elapsed().as_nanos() as u64
-    }
-
-    fn log(&self, event: Event) {
-        let at = match event {
-            Event::Jumped { .. } => unreachable!("logged with its own time"),
-            _ => self.now(),
-        };
-        self.log.lock().unwrap().push(Record { at, turn: self.turn(), event });
-    }
-
-    /// Number of the turn that is under way.
-    fn turn(&self) -> Option<u64> {
-        IN_TURN.get().then(|| self.sim.handle().metrics().map_or(0, |m| m.turns))
-    }
-
-    fn below(&self, n: u64) -> u64 {
-        self.rng.lock().unwrap().below(n)
-    }
-
-    /// A distance in nanoseconds, of any order of magnitude.
-    fn distance(&self) -> u64 {
-        match self.below(12) {
-            0 => 0,
-            1 => 1 + self.below(5_000),
-            2..=4 => self.below(1_000_000),
-            5..=7 => self.below(100_000_000),
-            8 | 9 => self.below(10_000_000_000),
-            10 => (1 << (10 + self.below(35))) + self.below(3) - 1,
-            _ => self.below(1 << 50),
-        }
-    }
-
-    /// A window ahead of now.
-    fn window(&self) -> (u64, u64) {
-        let earliest = self.now() + self.distance();
-        let latest = match self.below(5) {
-            0 | 1 => earliest,
-            2 => earliest + self.below(2_000_000),
-            3 => earliest + self.distance(),
-            _ if self.below(20) == 0 => NEVER,
-            _ => earliest + self.below(50_000_000),
-        };
-        (earliest, latest)
-    }
-}
-
-/// A sleep that knows what it was promised.
-struct Tracked {
-    world: Arc<World>,
-    id: u64,
-    sleep: Sleep,
-    earliest: u64,
-    latest: u64,
-    registered: bool,
-    done: bool,
-    /// When it was last registered or moved.
-    since: u64,
-    calls: Arc<AtomicU32>,
-    allowed: u32,
-}
-
-impl Tracked {
-    fn new(world: &Arc<World>, (earliest, latest): (u64, u64)) -> Self {
-        let h = world.sim.handle();
-        let at = |t: u64| world.start + Duration::from_nanos(t);
-        let window = match latest {
-            NEVER => Window::with_slack(at(earliest), Duration::MAX),
-            _ => Window::new(at(earliest), at(latest)).unwrap(),
-        };
-        Tracked {
-            world: world.clone(),
-            id: world.ids.fetch_add(1, SeqCst),
-            sleep: h.sleep_window(window),
-            earliest,
-            latest,
-            registered: false,
-            done: false,
-            since: world.now(),
-            calls: Arc::default(),
-            allowed: 0,
-        }
-    }
-
-    fn reset(&mut self, (earliest, latest): (u64, u64)) {
-        let at = |t: u64| self.world.start + Duration::from_nanos(t);
-        let window = match latest {
-            NEVER => Window::with_slack(at(earliest), Duration::MAX),
-            _ => Window::new(at(earliest), at(latest)).unwrap(),
-        };
-        if self.registered {
-            self.world.log(Event::Reset { id: self.id, earliest, latest });
-            self.allowed += 1;
-        }
-        self.sleep.reset_window(window);
-        (self.earliest, self.latest) = (earliest, latest);
-        self.since = self.world.now();
-        self.done = false;
-    }
-
-    fn gone(&mut self) {
-        if std::mem::take(&mut self.registered) {
-            self.world.log(Event::Gone { id: self.id });
-        }
-    }
-}
-
-impl Future for Tracked {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        assert!(!self.done, "polled after it was done");
-        let now = self.world.now();
-        let plan = Plan::new(&self.world);
-        let wrapped = Wrapped {
-            inner: cx.waker().clone(),
-            calls: self.calls.clone(),
-            plan: Mutex::new(plan),
-            world: Arc::downgrade(&self.world),
-        };
-        let waker = Waker::from(Arc::new(wrapped));
-        let polled = Pin::new(&mut self.sleep).poll(&mut Context::from_waker(&waker));
-        assert!(self.calls.load(SeqCst) <= self.allowed, "woken twice");
-        if polled.is_ready() {
-            assert!(now >= self.earliest, "early: {now} of {}", self.earliest);
-            let in_time = now <= self.latest.max(self.since) || self.world.jumped.load(SeqCst);
-            assert!(in_time, "late: {now}, latest {}, since {}", self.latest, self.since);
-            self.gone();
-            self.done = true;
-            return Poll::Ready(());
-        }
-        if self.sleep.is_orphaned() {
-            self.registered = false;
-            return Poll::Pending;
-        }
-        // Eligible and yet pending: it let others run, and is not registered.
-        if self.earliest > now {
-            let window = (self.earliest, self.latest);
-            // Whether it was still pending, or had fired and is registered anew, is the same from now on.
-            let (id, (earliest, latest)) = (self.id, window);
-            self.world.log(Event::Registered { id, earliest, latest });
-            if !self.registered || self.calls.load(SeqCst) == self.allowed {
-                self.allowed += 1;
-                self.since = now;
-            }
-            self.registered = true;
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Tracked {
-    fn drop(&mut self) {
-        self.gone();
-    }
-}
-
-/// What a waker does besides waking.
-enum Plan {
-    Nothing,
-    Panic,
-    CreateAndDrop,
-    DropVictim,
-    MoveVictim,
-    Jump,
-}
-
-impl Plan {
-    fn new(world: &World) -> Plan {
-        if world.tame {
-            return Plan::Nothing;
-        }
-        match world.below(60) {
-            0 => Plan::Panic,
-            1 => Plan::CreateAndDrop,
-            2 | 3 => Plan::DropVictim,
-            4 | 5 => Plan::MoveVictim,
-            6 if world.below(6) == 0 => Plan::Jump,
-            _ => Plan::Nothing,
-        }
-    }
-}
-
-struct Wrapped {
-    inner: Waker,
-    calls: Arc<AtomicU32>,
-    plan: Mutex<Plan>,
-    world: std::sync::Weak<World>,
-}
-
-impl Wake for Wrapped {
-    fn wake(self: Arc<Self>) {
-        self.calls.fetch_add(1, SeqCst);
-        self.inner.wake_by_ref();
-        let Some(world) = self.world.upgrade() else { return };
-        let plan = std::mem::replace(&mut *self.plan.lock().unwrap(), Plan::Nothing);
-        IN_TURN.set(true);
-        match plan {
-            Plan::Nothing => {}
-            Plan::Panic => {
-                IN_TURN.set(false);
-                panic_any(Planned);
-            }
-            Plan::CreateAndDrop => {
-                let mut t = Tracked::new(&world, world.window());
-                let _ = Pin::new(&mut t).poll(&mut Context::from_waker(&self.inner));
-            }
-            Plan::DropVictim => {
-                let victim = world.victims.lock().unwrap().pop();
-                drop(victim);
-            }
-            Plan::MoveVictim => {
-                let victim = world.victims.lock().unwrap().pop();
-                if let Some(mut victim) = victim {
-                    victim.reset(world.window());
-                    world.victims.lock().unwrap().push(victim);
-                }
-            }
-            Plan::Jump => {
-                let at = world.now();
-                world.jumped.store(true, SeqCst);
-                world.sim.advance(Duration::from_nanos(world.distance()));
-                let event = Event::Jumped { to: world.now() };
-                world.log.lock().unwrap().push(Record { at, turn: world.turn(), event });
-            }
-        }
-        IN_TURN.set(false);
-    }
-}
+use world::{Event, IN_TURN, NEVER, Planned, Record, Tracked, World};
 
 /// Polls once and keeps it, whatever comes out.
 async fn poll_once(t: &mut Tracked) -> bool {
@@ -331,9 +45,22 @@ async fn task(world: Arc<World>) {
             0 | 1 => Tracked::new(&world, world.window()).await,
             // Several at once, all awaited.
             2 => {
-                let n = 1 + world.below(5);
-                let all = (0..n).map(|_| Tracked::new(&world, world.window()));
-                futures::future::join_all(all).await;
+                let n = 1 + world.below(if world.crowded { 400 } else { 5 });
+                let (earliest, latest) = world.window();
+                let near = |t: u64| if n < 6 || t == NEVER { t } else { t + world.below(300_000) };
+                let all: Vec<Tracked> = (0..n)
+                    .map(|_| {
+                        let earliest = near(earliest);
+                        let window = (earliest, near(latest).max(earliest));
+                        Tracked::new(&world, if n < 6 { world.window() } else { window })
+                    })
+                    .collect();
+                if world.tame || world.below(2) == 0 {
+                    futures::future::join_all(all).await;
+                } else {
+                    // Most of them are cancelled.
+                    futures::future::select_all(all).await.2.truncate(3);
+                }
             }
             // A timeout: the loser is cancelled.
             3..=5 => {
@@ -492,11 +219,22 @@ fn recompute(log: &[Record]) -> u64 {
 struct Sum {
     timers: u64,
     wakeups: u64,
+    needed: u64,
     panics: u64,
     shutdowns: u64,
 }
 
-fn program(seed: u64) -> Sum {
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.timers += other.timers;
+        self.wakeups += other.wakeups;
+        self.needed += other.needed;
+        self.panics += other.panics;
+        self.shutdowns += other.shutdowns;
+    }
+}
+
+fn program(seed: u64, crowded: bool) -> Sum {
     let sim = Sim::seeded(seed);
     let tame = seed.is_multiple_of(4);
     let world = Arc::new(World {
@@ -509,6 +247,7 @@ fn program(seed: u64) -> Sum {
         jumped: AtomicBool::new(false),
         shut_down: Mutex::new(None),
         tame,
+        crowded,
     });
     let tasks: Vec<Task<()>> =
         (0..1 + world.below(8)).map(|_| sim.spawn(task(world.clone()))).collect();
@@ -543,8 +282,11 @@ fn program(seed: u64) -> Sum {
             recompute(&log)
         }
     };
-    assert_eq!(wakeups, needed, "wakeups");
-    assert_eq!(spurious, 0, "spurious wakeups");
+    sum.needed = needed;
+    if tame || !crowded {
+        assert_eq!(wakeups, needed, "wakeups");
+        assert_eq!(spurious, 0, "spurious wakeups");
+    }
     if shut_down.is_none() {
         // Nothing is lost: what is left has no end, and a driver without a wakeup ahead.
         assert_eq!(sim.advance_to_next(), None);
@@ -587,46 +329,61 @@ fn program(seed: u64) -> Sum {
     sum
 }
 
-fn seeds(name: &str) -> Option<u64> {
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|s| s.parse().expect("a number"))
 }
 
-#[test]
-fn ten_thousand_random_programs() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !info.payload().is::<Planned>() {
-            default(info);
-        }
-    }));
-    let one = seeds("RANDOM_SEED");
-    let range = match one {
+/// Runs the programs of some seeds, or the one that the environment names.
+fn programs(seeds: std::ops::Range<u64>, crowded: bool) -> (Sum, u64, Duration) {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<Planned>() {
+                default(info);
+            }
+        }));
+    });
+    let range = match number("RANDOM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..seeds("RANDOM_SEEDS").unwrap_or(10_000),
+        None => seeds,
     };
     let n = range.end - range.start;
     let start = Instant::now();
     let mut all = Sum::default();
     for seed in range {
-        match catch_unwind(|| program(seed)) {
-            Ok(sum) => {
-                all.timers += sum.timers;
-                all.wakeups += sum.wakeups;
-                all.panics += sum.panics;
-                all.shutdowns += sum.shutdowns;
-            }
+        match catch_unwind(|| program(seed, crowded)) {
+            Ok(sum) => all.add(sum),
             Err(thrown) => {
                 eprintln!("replay with RANDOM_SEED={seed}");
                 resume_unwind(thrown);
             }
         }
     }
-    let took = start.elapsed();
+    (all, n, start.elapsed())
+}
+
+#[test]
+fn ten_thousand_random_programs() {
+    let (all, n, took) = programs(0..number("RANDOM_SEEDS").unwrap_or(10_000), false);
     println!(
         "{n} programs in {took:.1?}: {} timers, {} wakeups (each count the optimum), {} panics of wakers, {} shutdowns",
         all.timers, all.wakeups, all.panics, all.shutdowns
     );
-    if one.is_none() && n >= 10_000 {
+    if n >= 10_000 {
         assert!(all.panics > 0 && all.shutdowns > 0, "the programs miss what they are for");
     }
+}
+
+#[test]
+fn random_programs_with_crowded_slots() {
+    // Where hundreds share a slot of the wheel a cancel leaves a bound that may be early: it may cost a wakeup,
+    // but never a timer. Without cancels the number is still exact.
+    let (all, n, took) = programs(0..200, true);
+    println!(
+        "{n} crowded programs in {took:.1?}: {} timers, {} wakeups, {} needed",
+        all.timers, all.wakeups, all.needed
+    );
+    assert!(all.wakeups <= all.needed + all.needed / 20 + 5, "{} of {}", all.wakeups, all.needed);
 }
