@@ -72,10 +72,63 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
+/// Threads of the models: they run under loom, and as plain threads in `cargo test`.
+#[cfg(all(test, not(loom)))]
+pub(crate) use std::thread;
+
+#[cfg(all(test, loom))]
+pub(crate) use loom::thread;
+
+/// Faults that a model plants in the code it runs, to show that it would find them. Outside of the
+/// models [`planted`](plant::planted) is a constant.
+pub(crate) mod plant {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Bug {
+        /// A park or raise publishes what it armed and does not look at the shards again.
+        NoRescan,
+        /// An insert arms the kernel timer and publishes the armed time in two steps.
+        ArmThenPublish,
+        /// A raise does not take the lock under which others arm.
+        RaiseUnlocked,
+        /// A driver reads the clock, then the descriptor (planted in the model's own driver).
+        #[cfg(test)]
+        ClockFirst,
+        /// A cancel looks for the entry, then takes it out under another lock.
+        CancelTwice,
+        /// A shutdown empties a shard before it closes it.
+        DrainThenClose,
+    }
+
+    #[cfg(all(test, loom))]
+    std::thread_local! {
+        /// All threads of one model run on one thread of the system.
+        static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.with(|p| p.get() == Some(bug))
+    }
+
+    #[cfg(not(all(test, loom)))]
+    #[inline(always)]
+    pub(crate) const fn planted(_bug: Bug) -> bool {
+        false
+    }
+
+    /// Runs `f` with the bug in place.
+    #[cfg(all(test, loom))]
+    pub(crate) fn with(bug: Bug, f: impl FnOnce()) {
+        PLANTED.with(|p| p.set(Some(bug)));
+        f();
+        PLANTED.with(|p| p.set(None));
+    }
+}
+
 /// std's, also under loom: for statics (loom has no constant constructors) and for code that no
 /// model runs.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
     /// Locks, and ignores poisoning (see the module's header).

@@ -16,6 +16,7 @@
 //! - Lock order: `kernel`, then a shard. Nobody takes `kernel` while holding a shard.
 
 use crate::park::{Armed, KernelTimer};
+use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use crate::tick::NEVER;
 use Ordering::{Relaxed, SeqCst};
@@ -34,6 +35,14 @@ pub(crate) enum Host {
     Parks,
     /// Somebody else polls the descriptor: it must always be armed.
     Polls,
+}
+
+/// A time by which the driver must wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) at: u64,
+    /// Some window really ends then; else the nearest may end later.
+    pub(crate) exact: bool,
 }
 
 #[derive(Debug)]
@@ -105,6 +114,12 @@ impl<K: KernelTimer> Arming<K> {
     #[cold]
     fn lower(&self, latest: u64) {
         let mut kernel = self.kernel.lock();
+        if planted(Bug::ArmThenPublish) {
+            kernel.arm(latest, true);
+            drop(kernel);
+            self.armed.store(latest, Relaxed);
+            return;
+        }
         // Read again under the lock: the driver may have woken, or another insert been faster.
         if latest < self.armed.load(Relaxed) {
             kernel.arm(latest, true);
@@ -130,7 +145,7 @@ impl<K: KernelTimer> Arming<K> {
 
     /// Moves a stale arm that is near to the smallest bound, as `bounds` reads it.
     #[cold]
-    pub(crate) fn raise(&self, now: u64, bounds: impl Fn() -> u64) {
+    pub(crate) fn raise(&self, now: u64, bounds: impl Fn() -> Bound) {
         let armed = self.armed.load(Relaxed);
         if armed == AWAKE || armed == NEVER || armed.saturating_sub(now) >= NEAR || armed <= now {
             return;
@@ -141,23 +156,28 @@ impl<K: KernelTimer> Arming<K> {
             return;
         }
         let bound = bounds();
-        if bound > armed {
-            kernel.arm(bound, true);
+        if bound.at > armed {
+            if planted(Bug::RaiseUnlocked) {
+                self.armed.store(bound.at, Relaxed);
+                drop(kernel);
+                self.kernel.lock().arm(bound.at, true);
+                return;
+            }
+            kernel.arm(bound.at, true);
             self.publish(&mut kernel, bound, &bounds, true);
         }
     }
 
     /// Before a wait: publishes what the kernel timer stands at, after setting it to the smallest
     /// bound. True when the driver may wait; false when something is due by `now`.
-    pub(crate) fn park(&self, now: u64, bounds: impl Fn() -> u64) -> bool {
+    pub(crate) fn park(&self, now: u64, bounds: impl Fn() -> Bound) -> bool {
         let mut kernel = self.kernel.lock();
-        self.stale.store(false, Relaxed);
         let bound = bounds();
-        if bound <= now {
+        if bound.at <= now {
             return false;
         }
-        if bound != kernel.set {
-            kernel.arm(bound, false);
+        if bound.at != kernel.set {
+            kernel.arm(bound.at, false);
         }
         self.publish(&mut kernel, bound, &bounds, false);
         let due = self.armed.load(Relaxed) <= now;
@@ -167,23 +187,28 @@ impl<K: KernelTimer> Arming<K> {
         !due
     }
 
-    /// Publishes `armed`, then looks for inserts that read the old value.
+    /// Publishes what the kernel timer was set to, then looks for inserts that read the old value.
     fn publish(
         &self,
         kernel: &mut Kernel<K>,
-        mut armed: u64,
-        bounds: &impl Fn() -> u64,
+        mut bound: Bound,
+        bounds: &impl Fn() -> Bound,
         remote: bool,
     ) {
         loop {
-            self.armed.store(armed, Relaxed);
+            self.armed.store(bound.at, Relaxed);
+            // A bound that may be too early is looked at again when it is near.
+            self.stale.store(!bound.exact, Relaxed);
             fence(SeqCst);
-            let bound = bounds();
-            if bound >= armed {
+            if planted(Bug::NoRescan) {
                 return;
             }
-            armed = bound;
-            kernel.arm(armed, remote);
+            let again = bounds();
+            if again.at >= bound.at {
+                return;
+            }
+            bound = again;
+            kernel.arm(bound.at, remote);
         }
     }
 
@@ -207,12 +232,11 @@ impl<K: KernelTimer> Arming<K> {
     }
 
     /// After such a turn: ends armed.
-    pub(crate) fn rearm(&self, bounds: impl Fn() -> u64) {
+    pub(crate) fn rearm(&self, bounds: impl Fn() -> Bound) {
         let mut kernel = self.kernel.lock();
-        self.stale.store(false, Relaxed);
         let bound = bounds();
-        if bound != kernel.set {
-            kernel.arm(bound, true);
+        if bound.at != kernel.set {
+            kernel.arm(bound.at, true);
         }
         self.publish(&mut kernel, bound, &bounds, true);
     }

@@ -100,7 +100,7 @@ impl ExternalDriver {
     /// When the driver must turn at the latest; see [`Driver::next_wake`](super::Driver::next_wake).
     /// Nanosecond resolution: round up, not down, where the loop's wait is coarser.
     pub fn next_wake(&self) -> Option<Instant> {
-        reading(self.handle.core.lane.next_wake())
+        reading(self.handle.core.lane.next_wake().at)
     }
 
     /// The smallest `latest` of all pending windows, exactly; for tests.

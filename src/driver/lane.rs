@@ -9,10 +9,11 @@
 //! - A shard belongs to the driver whose `life` it carries. An operation with another life finds the
 //!   shard gone, also when the block has a new owner.
 
-use super::arming::Arming;
+use super::arming::{Arming, Bound};
 use super::batch::{BATCH, WakeBatch};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
+use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
@@ -21,6 +22,11 @@ use std::task::Waker;
 
 /// Entries one turn fires or moves before it returns to its host; the rest is due at once.
 const TURN_BUDGET: usize = 1 << 17;
+
+/// A raise is about to save a wakeup, so it may look at more entries than a park.
+const RAISE_RESCAN: u32 = 4096;
+/// What [`Wheel::next_wake`] may look at.
+const PARK_RESCAN: u32 = 64;
 
 /// The life of a shard that belongs to nobody.
 const NOBODY: u64 = 0;
@@ -35,6 +41,8 @@ struct Shard {
     latest: AtomicU64,
     /// `latest` is the bound of an entry that has gone.
     stale: AtomicBool,
+    /// `latest` is of a crowded slot, and perhaps too early.
+    rough: AtomicBool,
     state: Mutex<ShardState>,
 }
 
@@ -71,6 +79,7 @@ impl<K: KernelTimer> Lane<K> {
                 earliest: AtomicU64::new(NEVER),
                 latest: AtomicU64::new(NEVER),
                 stale: AtomicBool::new(false),
+                rough: AtomicBool::new(false),
                 state: Mutex::new(ShardState {
                     life: NOBODY,
                     wheel: Wheel::new(),
@@ -97,6 +106,12 @@ impl<K: KernelTimer> Lane<K> {
         for shard in &self.shards {
             let mut wheel = {
                 let mut state = shard.state.lock();
+                if planted(Bug::DrainThenClose) {
+                    let mut wheel = std::mem::take(&mut state.wheel);
+                    drop(state);
+                    wheel.drain(&mut orphans);
+                    state = shard.state.lock();
+                }
                 state.life = NOBODY;
                 shard.earliest.store(NEVER, Relaxed);
                 shard.latest.store(NEVER, Relaxed);
@@ -144,6 +159,12 @@ impl<K: KernelTimer> Lane<K> {
             let mut state = shard.state.lock();
             if state.life != life {
                 return None;
+            }
+            if planted(Bug::CancelTwice) {
+                let found = state.wheel.get_mut(key)?.clone();
+                drop(state);
+                shard.state.lock().wheel.cancel(key);
+                return Some(found);
             }
             let waker = state.wheel.cancel(key)?;
             shard.released(&state.wheel, span.latest);
@@ -222,7 +243,11 @@ impl<K: KernelTimer> Lane<K> {
                         batch.push(fired.value);
                     });
                     turned.fired += step.fired;
-                    shard.publish(wheel, step.more);
+                    shard.publish(wheel, PARK_RESCAN);
+                    if step.more {
+                        // What is left is due at once.
+                        shard.latest.store(0, Relaxed);
+                    }
                     step.more
                 };
                 batch.wake();
@@ -240,22 +265,38 @@ impl<K: KernelTimer> Lane<K> {
     }
 
     /// The smallest `latest` of all shards, or a bound before it (see [`Wheel::next_wake`]).
-    pub(crate) fn next_wake(&self) -> u64 {
+    pub(crate) fn next_wake(&self) -> Bound {
         loop {
-            let (at, best) = self
-                .shards
-                .iter()
-                .map(|s| s.latest.load(Relaxed))
-                .enumerate()
-                .min_by_key(|(_, latest)| *latest)
-                .expect("a lane has a shard");
-            let shard = &self.shards[at];
-            if best == NEVER || !shard.stale.load(Relaxed) {
-                return best;
+            let (shard, at) = self.first_shard();
+            if at == NEVER || !shard.stale.load(Relaxed) {
+                return Bound { at, exact: !shard.rough.load(Relaxed) };
             }
-            let mut state = shard.state.lock();
-            shard.publish(&mut state.wheel, false);
+            shard.publish(&mut shard.state.lock().wheel, PARK_RESCAN);
         }
+    }
+
+    /// The same, looking at more entries.
+    fn next_wake_closely(&self) -> Bound {
+        let mut before = None;
+        loop {
+            let (shard, at) = self.first_shard();
+            let here = Some((std::ptr::from_ref(shard), at));
+            let doubtful = shard.stale.load(Relaxed) || shard.rough.load(Relaxed);
+            if at == NEVER || !doubtful || before == here {
+                return Bound { at, exact: !shard.rough.load(Relaxed) };
+            }
+            shard.publish(&mut shard.state.lock().wheel, RAISE_RESCAN);
+            before = Some((std::ptr::from_ref(shard), shard.latest.load(Relaxed)));
+        }
+    }
+
+    /// The shard with the smallest published `latest`.
+    fn first_shard(&self) -> (&Shard, u64) {
+        self.shards
+            .iter()
+            .map(|shard| (&shard.0, shard.latest.load(Relaxed)))
+            .min_by_key(|(_, latest)| *latest)
+            .expect("a lane has a shard")
     }
 
     /// The smallest `latest` of all shards, exactly; reads whole slots under their locks.
@@ -272,7 +313,7 @@ impl<K: KernelTimer> Lane<K> {
     /// Called by whoever operates on the driver while the arm is stale.
     #[cold]
     pub(crate) fn raise(&self, now: u64) {
-        self.arming.raise(now, || self.next_wake());
+        self.arming.raise(now, || self.next_wake_closely());
     }
 
     /// Gives empty pages back, shard by shard.
@@ -318,17 +359,18 @@ impl Shard {
                 self.earliest.store(NEVER, Relaxed);
                 self.latest.store(NEVER, Relaxed);
                 self.stale.store(false, Relaxed);
+                self.rough.store(false, Relaxed);
             } else {
                 self.stale.store(true, Relaxed);
             }
         }
     }
 
-    /// Publishes both bounds anew. Under the lock.
-    fn publish(&self, wheel: &mut Wheel<Waker>, more_due: bool) {
+    /// Publishes both bounds anew, looking at slots of up to `rescan` entries. Under the lock.
+    fn publish(&self, wheel: &mut Wheel<Waker>, rescan: u32) {
+        let (latest, exact) = wheel.next_wake_bound(rescan);
         self.stale.store(false, Relaxed);
-        // Due entries that a turn left behind are due at once.
-        let latest = if more_due { 0 } else { wheel.next_wake().unwrap_or(NEVER) };
+        self.rough.store(!exact, Relaxed);
         self.latest.store(latest, Relaxed);
         self.earliest.store(wheel.first_due(), Relaxed);
     }

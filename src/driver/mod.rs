@@ -22,7 +22,7 @@ mod external;
 mod handle;
 mod lane;
 mod manual;
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod races;
 
 pub use enter::EnterGuard;
@@ -218,7 +218,7 @@ impl Driver {
     /// pending windows, or an instant before it when windows were cancelled in a crowded slot. `None`
     /// when nothing forces a turn.
     pub fn next_wake(&self) -> Option<Instant> {
-        reading(self.handle.core.lane.next_wake())
+        reading(self.handle.core.lane.next_wake().at)
     }
 
     /// The smallest `latest` of all pending windows, exactly. It may read many entries under their locks:

@@ -4,7 +4,7 @@
 //! the waiting thread (a kick). mio rounds timeouts up to milliseconds on Linux: waits end up to a
 //! millisecond late. It is there for systems without timerfd, which cannot be built or tested here.
 
-use super::{Alarm, Armed, Park};
+use super::{Alarm, Armed, Halves, Park};
 use crate::clock;
 use crate::error::BuildError;
 use crate::primitive::{AtomicU64, Ordering};
@@ -69,8 +69,8 @@ impl Park for MioPark {
     }
 }
 
-/// A parker, as its two halves.
-pub(crate) fn build() -> Result<(Box<dyn Park>, Arc<dyn Alarm>), BuildError> {
+/// A parker.
+pub(crate) fn build() -> Result<Halves, BuildError> {
     let poll = Poll::new().map_err(BuildError::new("a mio poll"))?;
     let waker = Waker::new(poll.registry(), Token(0)).map_err(BuildError::new("a mio waker"))?;
     let shared = Arc::new(Shared { armed: AtomicU64::new(NEVER), waker });

@@ -56,6 +56,9 @@ pub(crate) trait Alarm: Send + Sync {
     fn ring(&self);
 }
 
+/// A parker, as its two halves.
+pub(crate) type Halves = (Box<dyn Park>, Arc<dyn Alarm>);
+
 /// An [`Alarm`] with the memory of whether its thread waits, so that only a waiting thread costs a
 /// system call to wake.
 pub(crate) struct Bell {

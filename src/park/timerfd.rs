@@ -4,7 +4,7 @@
 //! one system call, and the waiting thread sleeps on. A timerfd ignores the thread's timer slack, so
 //! all coalescing is the wheel's. Needs Linux 2.6.27.
 
-use super::{Alarm, Armed, Park};
+use super::{Alarm, Armed, Halves, Park};
 use crate::error::BuildError;
 use crate::sys::epoll::Epoll;
 use crate::sys::eventfd::EventFd;
@@ -93,8 +93,8 @@ impl Park for TimerFdPark {
     }
 }
 
-/// A parker, as its two halves.
-pub(crate) fn build() -> Result<(Box<dyn Park>, Arc<dyn Alarm>), BuildError> {
+/// A parker.
+pub(crate) fn build() -> Result<Halves, BuildError> {
     let epoll = Epoll::new().map_err(BuildError::new("an epoll descriptor"))?;
     let timer = TimerAlarm::new()?;
     let bell = EventFd::new().map_err(BuildError::new("an eventfd"))?;

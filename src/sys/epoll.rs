@@ -2,6 +2,7 @@
 
 use super::check;
 use super::time::timespec;
+use crate::primitive::plain::{AtomicBool, Ordering};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -75,9 +76,10 @@ impl Epoll {
         events: &mut [libc::epoll_event; EVENTS],
         max: Duration,
     ) -> io::Result<usize> {
-        static MISSING: AtomicLatch = AtomicLatch::new();
+        /// Found out once: the system has no such call.
+        static MISSING: AtomicBool = AtomicBool::new(false);
         let ns = crate::tick::nanos(max);
-        if !MISSING.get() {
+        if !MISSING.load(Ordering::Relaxed) {
             let ts = timespec(ns);
             // The raw call: the libc symbol would keep the program from loading on older systems.
             // SAFETY: `events` has room for EVENTS results, `ts` lives through the call, and a null
@@ -98,7 +100,9 @@ impl Epoll {
             }
             let e = io::Error::last_os_error();
             match e.raw_os_error() {
-                Some(libc::ENOSYS) | Some(libc::EPERM) => MISSING.set(),
+                Some(libc::ENOSYS) | Some(libc::EPERM) => {
+                    MISSING.store(true, Ordering::Relaxed);
+                }
                 _ => return Err(e),
             }
         }
@@ -110,20 +114,5 @@ impl Epoll {
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-/// A fact that is found out once and never changes back.
-struct AtomicLatch(std::sync::atomic::AtomicBool);
-
-impl AtomicLatch {
-    const fn new() -> Self {
-        AtomicLatch(std::sync::atomic::AtomicBool::new(false))
-    }
-    fn get(&self) -> bool {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-    fn set(&self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }

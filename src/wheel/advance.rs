@@ -96,7 +96,7 @@ impl<T> Wheel<T> {
             self.cursor = self.cursor.max(present);
         }
         if moved {
-            self.bound_exact = false;
+            self.bound_fresh = false;
         }
         Advance { fired, more }
     }

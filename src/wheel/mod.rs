@@ -61,8 +61,8 @@ pub(crate) struct Entry<T> {
 
 /// A hierarchical timing wheel of windows. See the [module's documentation](self).
 ///
-/// Times are nanoseconds on a clock of the caller's choice; `u64::MAX` is past its end and never
-/// fires.
+/// Times are nanoseconds on a clock of the caller's choice. `u64::MAX` is past its end: it forces no
+/// wake, and fires only when [`Wheel::advance`] is told that very time.
 pub struct Wheel<T> {
     entries: Arena<Entry<T>>,
     slots: Slots,
@@ -75,9 +75,12 @@ pub struct Wheel<T> {
     sequence: u64,
     /// Items taken from a slot and not yet placed: empty between calls.
     hand: Vec<Item>,
-    /// A lower bound of the smallest `latest`; exact as far as the slots are when `bound_exact`.
+    /// A lower bound of the smallest `latest`.
     bound: u64,
-    bound_exact: bool,
+    /// No entry has left since `bound` was found.
+    bound_fresh: bool,
+    /// `bound` is that of a stale slot too large to rescan.
+    bound_rough: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -111,7 +114,8 @@ impl<T> Wheel<T> {
             sequence: 0,
             hand: Vec::new(),
             bound: NEVER,
-            bound_exact: true,
+            bound_fresh: true,
+            bound_rough: false,
         }
     }
 
@@ -150,7 +154,7 @@ impl<T> Wheel<T> {
         let place = self.find(key)?;
         let item = self.slots.remove(place, &mut self.entries);
         if item.latest == self.bound {
-            self.bound_exact = false;
+            self.bound_fresh = false;
         }
         Some(self.entries.remove(key.index).value)
     }
@@ -170,7 +174,7 @@ impl<T> Wheel<T> {
             self.place(Item { earliest, latest, entry: key.index });
         }
         if before.latest == self.bound && latest != before.latest {
-            self.bound_exact = false;
+            self.bound_fresh = false;
         }
         self.bound = self.bound.min(latest);
         true
@@ -206,10 +210,18 @@ impl<T> Wheel<T> {
     /// `None` when nothing forces a call: the wheel is empty, or every `latest` is `u64::MAX`.
     #[inline]
     pub fn next_wake(&mut self) -> Option<u64> {
-        if !self.bound_exact {
-            self.refresh_bound(RESCAN);
+        let (bound, _) = self.next_wake_bound(RESCAN);
+        (bound != NEVER).then_some(bound)
+    }
+
+    /// As [`Wheel::next_wake`], with slots of up to `rescan` entries made exact; also says whether the
+    /// answer is exact. `NEVER` for none.
+    #[inline]
+    pub(crate) fn next_wake_bound(&mut self, rescan: u32) -> (u64, bool) {
+        if !self.bound_fresh || (self.bound_rough && rescan > RESCAN) {
+            self.refresh_bound(rescan);
         }
-        (self.bound != NEVER).then_some(self.bound)
+        (self.bound, !self.bound_rough)
     }
 
     /// The smallest pending `latest`, exactly. Reads every entry of the slots in doubt, so it is for
@@ -360,7 +372,8 @@ impl<T> Wheel<T> {
                 continue;
             }
             self.bound = best;
-            self.bound_exact = true;
+            self.bound_fresh = true;
+            self.bound_rough = best != NEVER && self.slots.is_stale(slot);
             return;
         }
     }
