@@ -6,6 +6,11 @@
 //! - Each shard publishes a lower bound of its smallest `earliest` and of its smallest `latest`, both
 //!   written under its lock and read without. A park locks no shard, except one whose bound is known
 //!   to be stale and would force the next wakeup.
+//! - An insert that does not lower its shard's published `latest` needs no look at the armed time, and no
+//!   fence: whoever published that bound is making sure of it, or has already. The bound goes up only
+//!   under the lock, to that of all entries, and then the insert is one of them or comes after it.
+//! - A shard that becomes empty by a cancel keeps its bounds, as stale ones: churn on an empty wheel
+//!   then lowers nothing. A park, a raise or a turn puts them right.
 //! - A shard belongs to the driver whose `life` it carries. An operation with another life finds the
 //!   shard gone, also when the block has a new owner.
 
@@ -137,17 +142,18 @@ impl<K: KernelTimer> Lane<K> {
         waker: Waker,
     ) -> Result<Key, Waker> {
         let shard = self.shard(shard);
-        let key = {
+        let (key, lowered) = {
             let mut state = shard.state.lock();
             if state.life != life {
                 return Err(waker);
             }
             state.registered += 1;
             let key = state.wheel.insert(span.earliest, span.latest, waker);
-            shard.lower(span);
-            key
+            (key, shard.lower(span))
         };
-        self.arming.cover(span.latest);
+        if lowered {
+            self.arming.cover(span.latest);
+        }
         Ok(key)
     }
 
@@ -167,7 +173,7 @@ impl<K: KernelTimer> Lane<K> {
                 return Some(found);
             }
             let waker = state.wheel.cancel(key)?;
-            shard.released(&state.wheel, span.latest);
+            shard.released(span.latest);
             waker
         };
         self.arming.released(span.latest);
@@ -178,18 +184,22 @@ impl<K: KernelTimer> Lane<K> {
     #[inline]
     pub(crate) fn reset(&self, shard: usize, life: u64, key: Key, old: Span, new: Span) -> bool {
         let shard = self.shard(shard);
-        {
+        let lowered = {
             let mut state = shard.state.lock();
             if state.life != life || !state.wheel.reset(key, new.earliest, new.latest) {
                 return false;
             }
-            shard.released(&state.wheel, old.latest);
-            shard.lower(new);
-        }
+            if new.latest != old.latest {
+                shard.released(old.latest);
+            }
+            shard.lower(new)
+        };
         if new.latest != old.latest {
             self.arming.released(old.latest);
         }
-        self.arming.cover(new.latest);
+        if lowered {
+            self.arming.cover(new.latest);
+        }
         true
     }
 
@@ -340,29 +350,25 @@ impl<K: KernelTimer> Lane<K> {
 }
 
 impl Shard {
-    /// Publishes that a window was added. Under the lock.
-    #[inline]
-    fn lower(&self, span: Span) {
+    /// Publishes that a window was added; true when it is now the one that forces the next wakeup of
+    /// this shard. Under the lock.
+    #[inline(always)]
+    fn lower(&self, span: Span) -> bool {
         if span.earliest < self.earliest.load(Relaxed) {
             self.earliest.store(span.earliest, Relaxed);
         }
-        if span.latest < self.latest.load(Relaxed) {
+        let lowered = span.latest < self.latest.load(Relaxed);
+        if lowered {
             self.latest.store(span.latest, Relaxed);
         }
+        lowered
     }
 
     /// Publishes that a window has gone. Under the lock.
-    #[inline]
-    fn released(&self, wheel: &Wheel<Waker>, latest: u64) {
+    #[inline(always)]
+    fn released(&self, latest: u64) {
         if latest == self.latest.load(Relaxed) {
-            if wheel.is_empty() {
-                self.earliest.store(NEVER, Relaxed);
-                self.latest.store(NEVER, Relaxed);
-                self.stale.store(false, Relaxed);
-                self.rough.store(false, Relaxed);
-            } else {
-                self.stale.store(true, Relaxed);
-            }
+            self.stale.store(true, Relaxed);
         }
     }
 

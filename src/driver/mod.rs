@@ -30,6 +30,7 @@ pub use external::ExternalDriver;
 pub use handle::Handle;
 pub use manual::ManualClock;
 
+pub(crate) use arming::NEAR;
 pub(crate) use default::{ensure_driven, handle as default_handle};
 pub(crate) use enter::{may_be_ready, shard, was_pending};
 pub(crate) use lane::Polled;

@@ -1,7 +1,7 @@
 //! The sleep: a window, and the entry that stands for it in a driver's wheel.
 
 use crate::clock;
-use crate::driver::{self, Handle, Polled};
+use crate::driver::{self, Handle, NEAR, Polled};
 use crate::tick::NEVER;
 use crate::wheel::Key;
 use crate::window::{Span, Window};
@@ -164,12 +164,19 @@ impl Sleep {
         }
     }
 
-    /// Whoever operates on a driver whose arm is stale helps; else this is one load.
+    /// Whoever operates on a driver whose arm is stale helps; else this is one load. As long as the arm
+    /// is far away a coarse clock is enough to see so.
     #[inline]
     fn raise_stale_arm(&self) {
-        let lane = &self.handle.core.lane;
-        if lane.arming.is_stale() {
-            lane.raise(self.handle.reading());
+        if let Some(armed) = self.handle.core.lane.arming.stale_arm() {
+            self.raise(armed);
+        }
+    }
+
+    fn raise(&self, armed: u64) {
+        let Handle { core, manual, .. } = self.handle;
+        if manual || !clock::is_surely_ahead(armed, NEAR) {
+            core.lane.raise(self.handle.reading());
         }
     }
 

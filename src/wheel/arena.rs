@@ -177,12 +177,28 @@ impl<E> Arena<E> {
     /// Stores `value` and returns its index, which stays its own until it is removed.
     #[inline]
     pub(super) fn insert(&mut self, value: E) -> u32 {
+        let index = self.vacant();
+        self.occupy(index, value);
+        index
+    }
+
+    /// An index that is free; the next one that should be occupied.
+    #[inline(always)]
+    pub(super) fn vacant(&mut self) -> u32 {
         if self.partial == NIL {
             self.grow();
         }
         let block = self.partial;
+        block << Self::SHIFT | self.meta[block as usize].first_free()
+    }
+
+    /// Stores `value` at an index from [`Arena::vacant`].
+    #[inline(always)]
+    pub(super) fn occupy(&mut self, index: u32, value: E) {
+        let block = index >> Self::SHIFT;
+        let at = index & Self::MASK;
         let meta = &mut self.meta[block as usize];
-        let at = meta.first_free();
+        assert!(!meta.is_live(at), "arena index is taken");
         if meta.is_empty() {
             if meta.resident {
                 self.empty -= 1;
@@ -196,11 +212,9 @@ impl<E> Arena<E> {
             self.unlist(block);
         }
         self.len += 1;
-        let index = block << Self::SHIFT | at;
-        // SAFETY: the place exists (its block does) and its bit was clear, so nothing is
-        // overwritten that would need a drop.
+        // SAFETY: the place exists (its block does: it has a `meta`) and its bit was clear, so nothing
+        // is overwritten that would need a drop.
         unsafe { self.ptr(index).write(value) };
-        index
     }
 
     /// The element at `index`, when there is one.
@@ -248,29 +262,33 @@ impl<E> Arena<E> {
     }
 
     /// Takes the element at `index` out. Panics when there is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, index: u32) -> E {
         let block = index >> Self::SHIFT;
         let at = index & Self::MASK;
         let meta = &mut self.meta[block as usize];
         assert!(meta.is_live(at), "arena index is not live");
         meta.live[(at >> 6) as usize] &= !(1 << (at & 63));
-        let (emptied, unlisted) = (meta.is_empty(), !meta.listed);
         self.len -= 1;
+        let (emptied, listed) = (meta.is_empty(), meta.listed);
         // SAFETY: the bit was set, so the place is initialised; it is clear now, so the value is
         // read out exactly once.
         let value = unsafe { self.ptr(index).read() };
-        if unlisted {
+        if !listed {
             self.list(block);
         }
         if emptied {
-            self.empty += 1;
-            // Empty pages may weigh as much as half of the used ones before any go back.
-            if self.empty > KEEP + (self.resident - self.empty) / 2 {
-                self.hand_back(RUNS_PER_STEP, KEEP / 2 + (self.resident - self.empty) / 4);
-            }
+            self.emptied();
         }
         value
+    }
+
+    fn emptied(&mut self) {
+        self.empty += 1;
+        // Empty pages may weigh as much as half of the used ones before any go back.
+        if self.empty > KEEP + (self.resident - self.empty) / 2 {
+            self.hand_back(RUNS_PER_STEP, KEEP / 2 + (self.resident - self.empty) / 4);
+        }
     }
 
     /// Gives every empty page back to the system, one call per run of neighbours.

@@ -142,8 +142,10 @@ impl<T> Wheel<T> {
         let latest = latest.max(earliest);
         self.sequence += 1;
         let sequence = self.sequence;
-        let index = self.entries.insert(Entry { value, sequence, place: NIL });
-        self.place(Item { earliest, latest, entry: index });
+        let slot = self.slot_for(earliest);
+        let index = self.entries.vacant();
+        let place = self.slots.push(slot, Item { earliest, latest, entry: index });
+        self.entries.occupy(index, Entry { value, sequence, place });
         self.bound = self.bound.min(latest);
         Key { sequence, index }
     }
