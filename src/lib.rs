@@ -73,11 +73,12 @@ pub mod wheel;
 mod window;
 
 pub use driver::{
-    Driver, DriverBuilder, EnterGuard, ExternalDriver, Handle, ManualClock, Parker, Turn,
+    Driver, DriverBuilder, EnterGuard, ExternalDriver, Handle, LocalDriver, LocalHandle, ManualClock,
+    Parker, Turn,
 };
 pub use error::{BuildError, Elapsed, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
-    Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
+    Interval, LocalSleep, LocalTimeout, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
     sleep_window, timeout, timeout_at, timeout_range,
 };
 pub use metrics::{Lateness, Metrics};

@@ -26,7 +26,7 @@ use crate::window::Span;
 use std::task::Waker;
 
 /// Entries one turn fires or moves before it returns to its host; the rest is due at once.
-const TURN_BUDGET: usize = 1 << 17;
+pub(super) const TURN_BUDGET: usize = 1 << 17;
 
 /// A raise is about to save a wakeup, so it may look at more entries than a park.
 const RAISE_RESCAN: u32 = 4096;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `mod` | [`Driver`] and its builder: the thread that waits |
 //! | `external` | [`ExternalDriver`]: a driver as a descriptor in somebody else's loop |
+//! | `local` | [`LocalDriver`]: a driver for one thread, without locks |
 //! | `manual` | [`ManualClock`]: time moved by hand |
 //! | `handle` | [`Handle`]: everybody else's way in |
 //! | `default` | the process's default driver and its thread |
@@ -21,6 +22,7 @@ mod enter;
 mod external;
 mod handle;
 mod lane;
+mod local;
 mod manual;
 #[cfg(test)]
 mod races;
@@ -28,12 +30,14 @@ mod races;
 pub use enter::EnterGuard;
 pub use external::ExternalDriver;
 pub use handle::Handle;
+pub use local::{LocalDriver, LocalHandle};
 pub use manual::ManualClock;
 
 pub(crate) use arming::NEAR;
 pub(crate) use default::{ensure_driven, handle as default_handle};
 pub(crate) use enter::{may_be_ready, shard, was_pending};
 pub(crate) use lane::Polled;
+pub(crate) use local::Local;
 
 use crate::clock;
 use crate::error::BuildError;

@@ -1,10 +1,12 @@
 //! Futures: sleeps, timeouts, intervals.
 
 mod interval;
+mod local;
 mod sleep;
 mod timeout;
 
 pub use interval::{Interval, MissedTicks};
+pub use local::{LocalSleep, LocalTimeout};
 pub use sleep::Sleep;
 pub use timeout::Timeout;
 

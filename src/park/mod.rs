@@ -17,6 +17,7 @@ pub(crate) mod scripted;
 use crate::primitive::{AtomicU8, Ordering};
 use std::io;
 use std::sync::Arc;
+use std::task::Wake;
 use std::time::Duration;
 
 /// One absolute, one-shot timer of the kernel, or what stands in for it.
@@ -43,6 +44,12 @@ pub(crate) enum Armed {
 pub(crate) trait Park: Send {
     /// Waits; see the module's call order. False when the armed time has surely not come.
     fn wait(&mut self, max: Option<Duration>) -> io::Result<bool>;
+
+    /// What the wait waits for, as one descriptor to poll; `None` where there is no such thing.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// The half of a parker that any thread may use.
@@ -58,6 +65,14 @@ pub(crate) trait Alarm: Send + Sync {
 
 /// A parker, as its two halves.
 pub(crate) type Halves = (Box<dyn Park>, Arc<dyn Alarm>);
+
+/// The best parker the system has.
+pub(crate) fn auto() -> Result<Halves, crate::error::BuildError> {
+    #[cfg(target_os = "linux")]
+    return timerfd::build().or_else(|_| mio::build());
+    #[cfg(not(target_os = "linux"))]
+    return mio::build();
+}
 
 /// An [`Alarm`] with the memory of whether its thread waits, so that only a waiting thread costs a
 /// system call to wake.
@@ -101,6 +116,17 @@ impl Bell {
         if self.state.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
             self.alarm.ring();
         }
+    }
+}
+
+/// As the waker of a `block_on`.
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
     }
 }
 

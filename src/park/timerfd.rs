@@ -91,6 +91,10 @@ impl Park for TimerFdPark {
         }
         Ok(ready.has(TIMER))
     }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
 }
 
 /// A parker.

@@ -26,6 +26,7 @@ macro_rules! with_peer {
         match $name {
             "slackwheel" => { type $P = p::Ours; $body }
             "slackwheel-default" => { type $P = p::OursDefault; $body }
+            "slackwheel-local" => { type $P = p::OursLocal; $body }
             "tokio-ct" | "tokio-ct+prctl" => { type $P = p::TokioCt; $body }
             "tokio-mt" => { type $P = p::TokioMt; $body }
             #[cfg(tokio_unstable)]
@@ -64,6 +65,27 @@ impl Peer for OursDefault {
     }
     fn block_on<F: Future<Output = T> + 'static, T: Send + 'static>(future: F) -> T {
         futures::executor::block_on(future)
+    }
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<slackwheel::LocalHandle>> = const { RefCell::new(None) };
+}
+
+/// slackwheel, a local driver.
+pub struct OursLocal;
+
+impl Peer for OursLocal {
+    #[inline]
+    fn sleep(d: Duration, slack: Duration) -> impl Future<Output = ()> {
+        LOCAL.with_borrow(|l| l.as_ref().expect("inside of block_on").sleep_range(d, d + slack))
+    }
+    fn block_on<F: Future<Output = T> + 'static, T: Send + 'static>(future: F) -> T {
+        let mut driver = slackwheel::LocalDriver::new().expect("a driver");
+        LOCAL.set(Some(driver.handle()));
+        let output = driver.block_on(future);
+        LOCAL.set(None);
+        output
     }
 }
 

@@ -19,17 +19,19 @@ pub enum Order {
 /// Nanoseconds of `budget_ms` of churn with `others` pending.
 pub fn run<P: Peer>(others: usize, order: Order, budget_ms: u64) -> Values {
     P::block_on(async move {
+        let waker = counted_waker();
+        let mut random = Random::new();
+        // Pinned for ever: the process ends with the sample.
+        let mut pending = Vec::with_capacity(others);
+        for _ in 0..others {
+            let ms = random.between(5_000, 65_000);
+            let mut sleep = Box::pin(P::sleep(Duration::from_millis(ms), Duration::ZERO));
+            super::poll_once(sleep.as_mut(), &waker);
+            pending.push(sleep);
+        }
+        // A runtime that has waited once knows what it waits for: some wake it at every insert before.
+        P::sleep(Duration::from_millis(2), Duration::ZERO).await;
         inside(move || {
-            let waker = counted_waker();
-            let mut random = Random::new();
-            // Pinned for ever: the process ends with the sample.
-            let mut pending = Vec::with_capacity(others);
-            for _ in 0..others {
-                let ms = random.between(5_000, 65_000);
-                let mut sleep = Box::pin(P::sleep(Duration::from_millis(ms), Duration::ZERO));
-                super::poll_once(sleep.as_mut(), &waker);
-                pending.push(sleep);
-            }
             let mut ahead = Duration::from_secs(3);
             let mut op = || match order {
                 Order::Random => {
