@@ -14,10 +14,97 @@
 use crate::sys::time::{ClockId, now};
 use crate::tick::{NEVER, nanos};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The reading of a manual clock when it is made: not zero, so that a test can look at the past.
 pub(crate) const MANUAL_START: u64 = 1 << 40;
+
+/// What a timer's time is measured by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Clock {
+    /// Steady time since some start; stands still while the machine is suspended
+    /// (`CLOCK_MONOTONIC`). What `std::time::Instant` reads.
+    #[default]
+    Monotonic = 0,
+    /// Steady time since the machine's start, suspended or not (`CLOCK_BOOTTIME`). Read as
+    /// [`BootInstant`].
+    Boottime = 1,
+    /// The wall clock, which can be set (`CLOCK_REALTIME`). Read as `std::time::SystemTime`.
+    Realtime = 2,
+}
+
+impl Clock {
+    pub(crate) const COUNT: usize = 3;
+    pub(crate) const ALL: [Clock; Clock::COUNT] =
+        [Clock::Monotonic, Clock::Boottime, Clock::Realtime];
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn id(self) -> ClockId {
+        match self {
+            Clock::Monotonic => ClockId::Monotonic,
+            Clock::Boottime => ClockId::Boottime,
+            Clock::Realtime => ClockId::Realtime,
+        }
+    }
+
+    /// The clock's reading in nanoseconds.
+    #[inline]
+    pub(crate) fn reading(self) -> u64 {
+        match self {
+            Clock::Monotonic => monotonic(),
+            #[cfg(target_os = "linux")]
+            other => now(other.id()),
+            #[cfg(not(target_os = "linux"))]
+            Clock::Boottime => monotonic(),
+            #[cfg(not(target_os = "linux"))]
+            Clock::Realtime => system_reading(SystemTime::now()),
+        }
+    }
+}
+
+/// A point on the boottime clock, which counts also while the machine is suspended. `Instant` does not:
+/// a wait of an hour on it may take days on a laptop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootInstant(pub(crate) u64);
+
+impl BootInstant {
+    /// The present on the machine's boottime clock.
+    pub fn now() -> Self {
+        BootInstant(Clock::Boottime.reading())
+    }
+
+    /// Time from `earlier` to this point; zero when `earlier` is later.
+    pub fn saturating_duration_since(self, earlier: BootInstant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Time since this point; zero when it lies ahead.
+    pub fn elapsed(self) -> Duration {
+        BootInstant::now().saturating_duration_since(self)
+    }
+
+    /// This point `d` later, at most the clock's end (584 years), which never comes.
+    pub fn saturating_add(self, d: Duration) -> Self {
+        BootInstant(crate::tick::after(self.0, d))
+    }
+
+    /// This point `d` earlier, at the earliest the machine's start.
+    pub fn saturating_sub(self, d: Duration) -> Self {
+        BootInstant(self.0.saturating_sub(nanos(d)))
+    }
+}
+
+/// A wall-clock time as a reading: nanoseconds since 1970. Earlier times become zero, those past the
+/// year 2554 [`NEVER`].
+pub(crate) fn system_reading(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, nanos)
+}
+
+/// The wall-clock time of a reading.
+pub(crate) fn system_time(reading: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(reading)
+}
 
 struct Anchor {
     instant: Instant,

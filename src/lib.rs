@@ -72,13 +72,19 @@ mod tick;
 pub mod wheel;
 mod window;
 
+pub use clock::{BootInstant, Clock};
 pub use driver::{
-    Driver, DriverBuilder, EnterGuard, ExternalDriver, Handle, LocalDriver, LocalHandle, ManualClock,
-    Parker, Turn,
+    Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, LocalDriver, LocalHandle,
+    ManualClock, Parker, Turn,
 };
 pub use error::{BuildError, Elapsed, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
-    Interval, LocalSleep, LocalTimeout, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
+    BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
+    sleep_until_system,
+};
+pub use future::{LocalSleep, LocalTimeout};
+pub use future::{
+    Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
     sleep_window, timeout, timeout_at, timeout_range,
 };
 pub use metrics::{Lateness, Metrics};

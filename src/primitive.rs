@@ -129,7 +129,7 @@ pub(crate) mod plant {
 /// model runs.
 pub(crate) mod plain {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
     /// Locks, and ignores poisoning (see the module's header).
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

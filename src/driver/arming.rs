@@ -15,7 +15,7 @@
 //!   next operates on the driver raises a stale arm that is less than [`NEAR`] ahead.
 //! - Lock order: `kernel`, then a shard. Nobody takes `kernel` while holding a shard.
 
-use crate::park::{Armed, KernelTimer};
+use crate::park::{Armed, Expiry, KernelTimer};
 use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use crate::tick::NEVER;
@@ -43,6 +43,23 @@ pub(crate) struct Bound {
     pub(crate) at: u64,
     /// Some window really ends then; else the nearest may end later.
     pub(crate) exact: bool,
+}
+
+impl Bound {
+    /// When to wake for what is pending.
+    fn to_wake(windows: &impl Windows, closely: bool) -> Bound {
+        let bound = windows.bound(closely);
+        Bound { at: windows.point(bound.at), ..bound }
+    }
+}
+
+/// What is pending, as the protocol asks for it. Implemented by the shards; they may be locked meanwhile.
+pub(crate) trait Windows {
+    /// The smallest `latest`, or a bound before it; `closely` may take longer.
+    fn bound(&self, closely: bool) -> Bound;
+    /// Where to wake for windows that must be served by `latest`: there or before, as the firing policy
+    /// has it.
+    fn point(&self, latest: u64) -> u64;
 }
 
 #[derive(Debug)]
@@ -104,15 +121,16 @@ impl<K: KernelTimer> Arming<K> {
 
     /// After an insert has published its bound: makes sure the driver wakes by `latest`.
     #[inline]
-    pub(crate) fn cover(&self, latest: u64) {
+    pub(crate) fn cover(&self, latest: u64, windows: &impl Windows) {
         fence(SeqCst);
         if latest < self.armed.load(Relaxed) {
-            self.lower(latest);
+            self.lower(latest, windows);
         }
     }
 
     #[cold]
-    fn lower(&self, latest: u64) {
+    fn lower(&self, latest: u64, windows: &impl Windows) {
+        let latest = windows.point(latest);
         let mut kernel = self.kernel.lock();
         if planted(Bug::ArmThenPublish) {
             kernel.arm(latest, true);
@@ -149,7 +167,7 @@ impl<K: KernelTimer> Arming<K> {
 
     /// Moves a stale arm that is near to the smallest bound, as `bounds` reads it.
     #[cold]
-    pub(crate) fn raise(&self, now: u64, bounds: impl Fn() -> Bound) {
+    pub(crate) fn raise(&self, now: u64, windows: &impl Windows) {
         let armed = self.armed.load(Relaxed);
         if armed == AWAKE || armed == NEVER || armed.saturating_sub(now) >= NEAR || armed <= now {
             return;
@@ -159,7 +177,7 @@ impl<K: KernelTimer> Arming<K> {
         if armed == AWAKE || !self.stale.swap(false, Relaxed) {
             return;
         }
-        let bound = bounds();
+        let bound = Bound::to_wake(windows, true);
         if bound.at > armed {
             if planted(Bug::RaiseUnlocked) {
                 self.armed.store(bound.at, Relaxed);
@@ -168,22 +186,22 @@ impl<K: KernelTimer> Arming<K> {
                 return;
             }
             kernel.arm(bound.at, true);
-            self.publish(&mut kernel, bound, &bounds, true);
+            self.publish(&mut kernel, bound, windows, true);
         }
     }
 
     /// Before a wait: publishes what the kernel timer stands at, after setting it to the smallest
     /// bound. True when the driver may wait; false when something is due by `now`.
-    pub(crate) fn park(&self, now: u64, bounds: impl Fn() -> Bound) -> bool {
+    pub(crate) fn park(&self, now: u64, windows: &impl Windows) -> bool {
         let mut kernel = self.kernel.lock();
-        let bound = bounds();
+        let bound = Bound::to_wake(windows, false);
         if bound.at <= now {
             return false;
         }
         if bound.at != kernel.set {
             kernel.arm(bound.at, false);
         }
-        self.publish(&mut kernel, bound, &bounds, false);
+        self.publish(&mut kernel, bound, windows, false);
         let due = self.armed.load(Relaxed) <= now;
         if due {
             self.armed.store(AWAKE, Relaxed);
@@ -196,7 +214,7 @@ impl<K: KernelTimer> Arming<K> {
         &self,
         kernel: &mut Kernel<K>,
         mut bound: Bound,
-        bounds: &impl Fn() -> Bound,
+        windows: &impl Windows,
         remote: bool,
     ) {
         loop {
@@ -207,7 +225,7 @@ impl<K: KernelTimer> Arming<K> {
             if planted(Bug::NoRescan) {
                 return;
             }
-            let again = bounds();
+            let again = windows.bound(false);
             if again.at >= bound.at {
                 return;
             }
@@ -216,40 +234,40 @@ impl<K: KernelTimer> Arming<K> {
         }
     }
 
-    /// After a wait: the driver is awake. True when the timer had expired, which is looked up only when
-    /// `maybe_expired`. The clock is read after this.
-    pub(crate) fn awake(&self, maybe_expired: bool) -> bool {
+    /// After a wait: the driver is awake. Tells what has become of the timer, which is looked up only
+    /// when `maybe_expired`. The clock is read after this.
+    pub(crate) fn awake(&self, maybe_expired: bool) -> Expiry {
         let mut kernel = self.kernel.lock();
         self.armed.store(AWAKE, Relaxed);
-        maybe_expired && Self::take(&mut kernel)
+        if maybe_expired { Self::take(&mut kernel) } else { Expiry::NotYet }
     }
 
     /// Before a turn of a driver whose descriptor somebody else polls: takes the expiry.
-    pub(crate) fn polled(&self) -> bool {
+    pub(crate) fn polled(&self) -> Expiry {
         let mut kernel = self.kernel.lock();
-        let expired = Self::take(&mut kernel);
-        if expired {
+        let expiry = Self::take(&mut kernel);
+        if expiry != Expiry::NotYet {
             // Nothing is armed now; an insert may arm again before the turn ends.
             self.armed.store(NEVER, Relaxed);
         }
-        expired
+        expiry
     }
 
     /// After such a turn: ends armed.
-    pub(crate) fn rearm(&self, bounds: impl Fn() -> Bound) {
+    pub(crate) fn rearm(&self, windows: &impl Windows) {
         let mut kernel = self.kernel.lock();
-        let bound = bounds();
+        let bound = Bound::to_wake(windows, false);
         if bound.at != kernel.set {
             kernel.arm(bound.at, true);
         }
-        self.publish(&mut kernel, bound, &bounds, true);
+        self.publish(&mut kernel, bound, windows, true);
     }
 
-    fn take(kernel: &mut Kernel<K>) -> bool {
-        let expired = kernel.timer.as_ref().is_some_and(KernelTimer::take_expiry);
-        if expired {
+    fn take(kernel: &mut Kernel<K>) -> Expiry {
+        let expiry = kernel.timer.as_ref().map_or(Expiry::NotYet, KernelTimer::take_expiry);
+        if expiry != Expiry::NotYet {
             kernel.set = NEVER;
         }
-        expired
+        expiry
     }
 }

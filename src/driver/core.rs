@@ -8,15 +8,20 @@
 //!   thread that held one at the fork does not exist there. Hence `is_alive` before any lock.
 //! - Counters are written by the thread that drives, and read by anybody.
 
+use super::arming::Host;
+use super::firing::Firing;
 use super::lane::Lane;
-use crate::clock;
+use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::park::{Bell, scripted::ScriptedAlarm};
-use crate::primitive::plain::{self, AtomicPtr};
+use crate::park::{Alarm, Bell, Clocks, scripted::ManualClocks};
+use crate::primitive::plain::{self, AtomicPtr, OnceLock};
 use crate::primitive::{AtomicBool, AtomicU64, CachePadded, Ordering::*};
 use crate::sys::process::on_fork_in_child;
 use crate::tick::NEVER;
+use std::io;
 use std::sync::{Arc, Once};
+
+pub(crate) type ClockLane = Lane<Arc<dyn Alarm>>;
 
 /// No driver owns the block.
 const FREE: u64 = 0;
@@ -35,8 +40,13 @@ pub(crate) struct Core {
     is_manual: AtomicBool,
     /// A thread turns this driver, or its owner promised to.
     driven: AtomicBool,
-    pub(crate) lane: Lane<Arc<Bell>>,
-    manual: plain::Mutex<Option<Arc<ScriptedAlarm>>>,
+    /// The monotonic clock's.
+    pub(crate) lane: ClockLane,
+    /// Those of the boottime and the realtime clock, made when first used.
+    others: [OnceLock<Box<ClockLane>>; Clock::COUNT - 1],
+    config: plain::Mutex<Config>,
+    /// Times the realtime clock was seen to be set.
+    pub(crate) clock_changes: AtomicU64,
     pub(crate) counters: CachePadded<Counters>,
     next: *const Core,
 }
@@ -46,6 +56,17 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Core {}
+
+/// What a driver brings along; everything is gone with its life.
+#[derive(Default)]
+struct Config {
+    manual: Option<Arc<ManualClocks>>,
+    bell: Option<Arc<Bell>>,
+    /// The monotonic clock's alarm, which opens the others.
+    alarm: Option<Arc<dyn Alarm>>,
+    clocks: Clocks,
+    firing: Firing,
+}
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -79,7 +100,11 @@ fn shard_count() -> usize {
 
 impl Core {
     /// A block for a new driver, and the driver's life. It has no timer yet and nobody drives it.
-    pub(crate) fn claim(manual: Option<Arc<ScriptedAlarm>>) -> (&'static Core, u64) {
+    pub(crate) fn claim(
+        manual: Option<Arc<ManualClocks>>,
+        clocks: Clocks,
+        firing: Firing,
+    ) -> (&'static Core, u64) {
         static FORKS: Once = Once::new();
         FORKS.call_once(|| on_fork_in_child(all_dead));
         let core = Self::blocks()
@@ -91,8 +116,9 @@ impl Core {
         }
         core.is_manual.store(manual.is_some(), Relaxed);
         core.driven.store(false, Relaxed);
-        *plain::lock(&core.manual) = manual;
-        core.lane.open(life);
+        core.clock_changes.store(0, Relaxed);
+        *plain::lock(&core.config) = Config { manual, clocks, firing, ..Config::default() };
+        core.lane.open(life, firing);
         core.life.store(life, Release);
         (core, life)
     }
@@ -102,8 +128,10 @@ impl Core {
             life: AtomicU64::new(CLAIMED),
             is_manual: AtomicBool::new(false),
             driven: AtomicBool::new(false),
-            lane: Lane::new(shard_count()),
-            manual: plain::Mutex::new(None),
+            lane: Lane::new(shard_count(), false),
+            others: [const { OnceLock::new() }; Clock::COUNT - 1],
+            config: plain::Mutex::new(Config::default()),
+            clock_changes: AtomicU64::new(0),
             counters: CachePadded::default(),
             next: std::ptr::null(),
         }));
@@ -140,18 +168,92 @@ impl Core {
         self.life.load(Relaxed) == life
     }
 
+    /// Gives the driver of this life its alarm and its bell: from now on inserts arm it.
+    pub(crate) fn equip(&self, bell: &Arc<Bell>, alarm: &Arc<dyn Alarm>, host: Host) {
+        let mut config = plain::lock(&self.config);
+        config.bell = Some(bell.clone());
+        config.alarm = Some(alarm.clone());
+        self.lane.arming.open(alarm.clone(), host);
+        // Clocks that were used before there was an alarm.
+        for (clock, lane) in self.other_lanes() {
+            if lane.is_open(self.life.load(Relaxed))
+                && let Ok(alarm) = alarm.open(clock)
+            {
+                lane.arming.open(alarm, host);
+            }
+        }
+    }
+
+    /// The lane of a clock, when the driver has used it.
+    #[inline]
+    pub(crate) fn lane_of(&self, clock: Clock) -> Option<&ClockLane> {
+        match clock {
+            Clock::Monotonic => Some(&self.lane),
+            other => self.others[other as usize - 1].get().map(|lane| &**lane),
+        }
+    }
+
+    fn other_lanes(&self) -> impl Iterator<Item = (Clock, &ClockLane)> {
+        let clocks = [Clock::Boottime, Clock::Realtime];
+        clocks.into_iter().filter_map(|c| self.lane_of(c).map(|lane| (c, lane)))
+    }
+
+    /// The lanes in which something may be pending or armed, the monotonic clock's first.
+    #[inline]
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (Clock, &ClockLane)> {
+        std::iter::once((Clock::Monotonic, &self.lane)).chain(self.other_lanes())
+    }
+
+    /// Makes the lane of a clock ready for the driver of this life.
+    ///
+    /// # Errors
+    /// When the driver was built without that clock, or has gone, or there is no descriptor left.
+    #[cold]
+    pub(crate) fn open_clock(&self, life: u64, clock: Clock) -> io::Result<()> {
+        if !self.is_alive(life) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let config = plain::lock(&self.config);
+        if !config.clocks.has(clock) || !self.is_alive(life) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let lane = self.others[clock as usize - 1]
+            .get_or_init(|| Box::new(Lane::new(shard_count(), clock == Clock::Realtime)));
+        if lane.is_open(life) {
+            return Ok(());
+        }
+        if let Some(alarm) = &config.alarm {
+            // Whatever the driver does now, it has not looked at this lane: armed like one that is
+            // polled by somebody else, until its next park.
+            lane.arming.open(alarm.open(clock)?, Host::Polls);
+        }
+        lane.open(life, config.firing);
+        Ok(())
+    }
+
     /// Ends a driver's life: every pending waker goes to `orphans`, and the block becomes free. False
     /// when it had ended before.
-    pub(crate) fn release(&self, life: u64, orphans: impl FnMut(std::task::Waker)) -> bool {
+    pub(crate) fn release(&self, life: u64, mut orphans: impl FnMut(std::task::Waker)) -> bool {
         if self.life.compare_exchange(life, CLAIMED, AcqRel, Relaxed).is_err() {
             return false;
         }
-        self.lane.close(orphans);
-        drop(self.lane.arming.close());
-        drop(plain::lock(&self.manual).take());
+        let config = std::mem::take(&mut *plain::lock(&self.config));
+        for (_, lane) in self.lanes() {
+            lane.close(&mut orphans);
+            drop(lane.arming.close());
+        }
+        drop(config);
         // A fork in between has left the block dead in the child: it stays so there.
         let _ = self.life.compare_exchange(CLAIMED, FREE, AcqRel, Relaxed);
         true
+    }
+
+    /// Wakes the driver's thread.
+    pub(crate) fn unpark(&self) {
+        let bell = plain::lock(&self.config).bell.clone();
+        if let Some(bell) = bell {
+            bell.notify();
+        }
     }
 
     #[inline]
@@ -159,15 +261,15 @@ impl Core {
         self.is_manual.load(Relaxed)
     }
 
-    /// The clock's reading. A driver that has gone no longer has a manual clock: the end of time then.
+    /// A clock's reading. A driver that has gone no longer has manual clocks: the end of time then.
     #[inline]
-    pub(crate) fn now(&self, manual: bool) -> u64 {
-        if manual { self.manual_now() } else { clock::monotonic() }
+    pub(crate) fn now(&self, clock: Clock, manual: bool) -> u64 {
+        if manual { self.manual_now(clock) } else { clock.reading() }
     }
 
     #[cold]
-    fn manual_now(&self) -> u64 {
-        plain::lock(&self.manual).as_ref().map_or(NEVER, |m| m.now())
+    fn manual_now(&self, clock: Clock) -> u64 {
+        plain::lock(&self.config).manual.as_ref().map_or(NEVER, |m| m.now(clock))
     }
 
     #[inline]
@@ -197,7 +299,9 @@ impl Core {
             spawn_failures: c.spawn_failures.load(Relaxed),
             ..Metrics::default()
         };
-        self.lane.measure(&mut m);
+        for (_, lane) in self.lanes() {
+            lane.measure(&mut m);
+        }
         m
     }
 }

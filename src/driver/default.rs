@@ -3,8 +3,9 @@
 //! No lock is involved: in the child of a fork it might be held by a thread that does not exist there.
 
 use super::core::Core;
-use super::{Driver, Handle};
+use super::{Driver, Firing, Handle};
 use crate::error::BuildError;
+use crate::park::Clocks;
 use crate::primitive::plain::{AtomicPtr, Ordering};
 use crate::sys::process;
 use std::thread;
@@ -26,10 +27,10 @@ pub(crate) fn handle() -> Handle {
 #[cold]
 fn make() -> Handle {
     let before = DEFAULT.load(Ordering::Acquire);
-    let (core, life) = Core::claim(None);
-    let fresh = Box::into_raw(Box::new(Handle { core, life, manual: false }));
+    let (core, life) = Core::claim(None, Clocks::ALL, Firing::Latest);
+    let fresh = Box::into_raw(Box::new(Handle::new(core, life)));
     match DEFAULT.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Handle { core, life, manual: false },
+        Ok(_) => Handle::new(core, life),
         Err(_) => {
             // Another thread was faster. Nobody has seen this one.
             // SAFETY: the box was never published.

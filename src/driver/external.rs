@@ -4,9 +4,15 @@
 
 use super::arming::Host;
 use super::batch::WakeBatch;
-use super::{EnterGuard, Handle, ManualClock, Turn, add, core::Core, end, reading};
+use super::{
+    EnterGuard, Firing, Handle, ManualClock, Turn, add, clock_set, core::Core, end, fire, next_wake,
+};
+use crate::clock::Clock;
 use crate::error::BuildError;
-use crate::park::{Alarm, Bell, scripted::ScriptedAlarm, timerfd::TimerAlarm};
+use crate::park::scripted::{ManualClocks, ScriptedAlarm};
+use crate::park::timerfd::{self, TimerAlarm};
+use crate::park::{Alarm, Bell, Clocks, Expiry};
+use crate::tick::NEVER;
 use mio::event::Source;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -15,7 +21,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A driver without a wait of its own: a timerfd to poll for, and [`turn`](ExternalDriver::turn) to call
+/// A driver without a wait of its own: a timerfd (with several clocks an epoll descriptor) to poll for, and [`turn`](ExternalDriver::turn) to call
 /// when it is readable.
 ///
 /// The descriptor is always armed for the smallest `latest` of all pending windows, whichever thread
@@ -48,6 +54,8 @@ use std::time::Instant;
 pub struct ExternalDriver {
     handle: Handle,
     timer: Arc<TimerAlarm>,
+    /// There are clocks besides the monotonic one: the descriptor is that of an epoll.
+    several: bool,
     batch: WakeBatch,
 }
 
@@ -58,10 +66,11 @@ impl std::fmt::Debug for ExternalDriver {
 }
 
 impl ExternalDriver {
-    pub(super) fn new() -> Result<Self, BuildError> {
-        let timer = Arc::new(TimerAlarm::new()?);
-        let (core, life) = Core::claim(None);
-        Ok(Self::open(core, life, timer.clone(), timer))
+    pub(super) fn new(clocks: Clocks, firing: Firing) -> Result<Self, BuildError> {
+        let timer = timerfd::external()?;
+        let (core, life) = Core::claim(None, clocks, firing);
+        let several = clocks != Clocks::default().with(Clock::Monotonic);
+        Ok(Self::open(core, life, timer.clone(), timer, several))
     }
 
     /// The same on a clock moved by hand. Its descriptor never becomes readable: what would be armed is
@@ -70,16 +79,25 @@ impl ExternalDriver {
     /// # Errors
     /// [`BuildError`] when the process has no descriptor left.
     pub fn manual() -> Result<(ExternalDriver, ManualClock), BuildError> {
-        let timer = Arc::new(TimerAlarm::new()?);
-        let alarm = Arc::new(ScriptedAlarm::new());
-        let (core, life) = Core::claim(Some(alarm.clone()));
-        Ok((Self::open(core, life, alarm.clone(), timer), ManualClock::new(alarm)))
+        let timer = timerfd::external()?;
+        let clocks = Arc::new(ManualClocks::new());
+        let (core, life) = Core::claim(Some(clocks.clone()), Clocks::ALL, Firing::Latest);
+        let alarm = ScriptedAlarm { clocks: clocks.clone(), clock: Clock::Monotonic };
+        let driver = Self::open(core, life, Arc::new(alarm), timer, false);
+        Ok((driver, ManualClock::new(clocks)))
     }
 
-    fn open(core: &'static Core, life: u64, alarm: Arc<dyn Alarm>, timer: Arc<TimerAlarm>) -> Self {
+    fn open(
+        core: &'static Core,
+        life: u64,
+        alarm: Arc<dyn Alarm>,
+        timer: Arc<TimerAlarm>,
+        several: bool,
+    ) -> Self {
         core.start_driving();
-        core.lane.arming.open(Arc::new(Bell::new(alarm)), Host::Polls);
-        ExternalDriver { handle: Handle::new(core, life), timer, batch: WakeBatch::default() }
+        core.equip(&Arc::new(Bell::new(alarm.clone())), &alarm, Host::Polls);
+        let handle = Handle::new(core, life);
+        ExternalDriver { handle, timer, several, batch: WakeBatch::default() }
     }
 
     /// A handle for other threads and for futures.
@@ -100,17 +118,17 @@ impl ExternalDriver {
     /// When the driver must turn at the latest; see [`Driver::next_wake`](super::Driver::next_wake).
     /// Nanosecond resolution: round up, not down, where the loop's wait is coarser.
     pub fn next_wake(&self) -> Option<Instant> {
-        reading(self.handle.core.lane.next_wake().at)
+        next_wake(self.handle, |lane| lane.next_wake())
     }
 
     /// The smallest `latest` of all pending windows, exactly; for tests.
     pub fn next_wake_exact(&self) -> Option<Instant> {
-        reading(self.handle.core.lane.next_wake_exact())
+        next_wake(self.handle, |lane| lane.next_wake_exact())
     }
 
     /// The smallest `earliest` of all pending windows, exactly; for tests.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.handle.core.lane.next_deadline().map(crate::clock::instant_of)
+        next_wake(self.handle, |lane| lane.next_deadline().unwrap_or(NEVER))
     }
 
     /// Reads the descriptor, then the clock, fires everything whose `earliest` has come, and arms the
@@ -123,9 +141,18 @@ impl ExternalDriver {
             return Turn::default();
         }
         let core = self.handle.core;
-        let expired = core.lane.arming.polled();
-        let turned = core.lane.turn(self.handle.reading(), &mut self.batch);
-        core.lane.arming.rearm(|| core.lane.next_wake());
+        let mut expired = false;
+        for (_, lane) in core.lanes() {
+            let expiry = lane.arming.polled();
+            expired |= expiry != Expiry::NotYet;
+            if expiry == Expiry::ClockSet {
+                clock_set(self.handle, lane, &mut self.batch);
+            }
+        }
+        let turned = fire(self.handle, &mut self.batch);
+        for (_, lane) in core.lanes() {
+            lane.arming.rearm(lane);
+        }
         let c = &core.counters;
         add(&c.turns, 1);
         add(&c.waker_panics, std::mem::take(&mut self.batch.panics));
@@ -151,7 +178,7 @@ impl Drop for ExternalDriver {
 
 impl AsFd for ExternalDriver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+        if self.several { self.timer.all() } else { self.timer.own() }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Handles: how threads and futures reach a driver.
 
-use super::core::Core;
+use super::core::{ClockLane, Core};
 use super::{EnterGuard, default, enter};
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::error::{BuildError, Shutdown};
 use crate::metrics::Metrics;
 use crate::window::Span;
@@ -18,6 +18,8 @@ pub struct Handle {
     pub(crate) core: &'static Core,
     pub(crate) life: u64,
     pub(crate) manual: bool,
+    /// What the timers made through it are measured by.
+    pub(crate) clock: Clock,
 }
 
 impl std::fmt::Debug for Handle {
@@ -41,7 +43,7 @@ impl Eq for Handle {}
 
 impl Handle {
     pub(crate) fn new(core: &'static Core, life: u64) -> Self {
-        Handle { core, life, manual: core.is_manual() }
+        Handle { core, life, manual: core.is_manual(), clock: Clock::Monotonic }
     }
 
     /// The driver this thread has entered, else the default driver. This is what the free functions of
@@ -67,14 +69,25 @@ impl Handle {
         enter::enter(*self)
     }
 
-    /// The present on the driver's clock.
+    /// The present on the driver's monotonic clock.
     pub fn now(&self) -> Instant {
-        clock::instant_of(self.reading())
+        clock::instant_of(self.on(Clock::Monotonic).reading())
     }
 
     #[inline]
     pub(crate) fn reading(&self) -> u64 {
-        self.core.now(self.manual)
+        self.core.now(self.clock, self.manual)
+    }
+
+    /// The same driver, for timers of another clock.
+    pub(crate) fn on(self, clock: Clock) -> Handle {
+        Handle { clock, ..self }
+    }
+
+    /// The lane that its timers are in; `None` while the driver has not used the clock.
+    #[inline]
+    pub(crate) fn lane(&self) -> Option<&'static ClockLane> {
+        self.core.lane_of(self.clock)
     }
 
     /// True once the driver was dropped, shut down, or left behind by a fork.
@@ -99,10 +112,7 @@ impl Handle {
     /// such thing; it is for whatever else the thread waits for. Does nothing once the driver has gone.
     pub fn unpark(&self) {
         if self.check().is_ok() {
-            let bell = self.core.lane.arming.kernel().timer.clone();
-            if let Some(bell) = bell {
-                bell.notify();
-            }
+            self.core.unpark();
         }
     }
 
@@ -113,7 +123,9 @@ impl Handle {
     /// [`Shutdown`] when the driver has gone.
     pub fn reap(&self) -> Result<(), Shutdown> {
         self.check()?;
-        self.core.lane.reap();
+        for (_, lane) in self.core.lanes() {
+            lane.reap();
+        }
         Ok(())
     }
 
@@ -124,6 +136,11 @@ impl Handle {
     pub(crate) fn span(&self, min: Duration, max: Duration) -> (Span, bool) {
         let now = self.reading();
         let span = Span::range(now, min, max);
-        (span, self.manual || span.earliest.saturating_sub(now) <= 1_000_000)
+        (
+            span,
+            self.manual
+                || self.clock != Clock::Monotonic
+                || span.earliest.saturating_sub(now) <= 1_000_000,
+        )
     }
 }

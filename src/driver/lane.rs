@@ -14,12 +14,13 @@
 //! - A shard belongs to the driver whose `life` it carries. An operation with another life finds the
 //!   shard gone, also when the block has a new owner.
 
-use super::arming::{Arming, Bound};
+use super::arming::{Arming, Bound, Windows};
 use super::batch::{BATCH, WakeBatch};
+use super::firing::{Firing, aligned};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
 use crate::primitive::plant::{Bug, planted};
-use crate::primitive::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 use crate::window::Span;
@@ -38,6 +39,10 @@ const NOBODY: u64 = 0;
 
 pub(crate) struct Lane<K> {
     shards: Box<[CachePadded<Shard>]>,
+    /// The clock can be set back: the wall clock.
+    can_go_back: bool,
+    /// A [`Firing`].
+    firing: AtomicU8,
     pub(crate) arming: Arming<K>,
 }
 
@@ -77,7 +82,7 @@ pub(crate) struct Turned {
 
 impl<K: KernelTimer> Lane<K> {
     /// `shards` is a power of two.
-    pub(crate) fn new(shards: usize) -> Self {
+    pub(crate) fn new(shards: usize, can_go_back: bool) -> Self {
         assert!(shards.is_power_of_two());
         let shard = || {
             CachePadded(Shard {
@@ -93,17 +98,24 @@ impl<K: KernelTimer> Lane<K> {
                 }),
             })
         };
-        Lane { shards: (0..shards).map(|_| shard()).collect(), arming: Arming::new() }
+        let shards = (0..shards).map(|_| shard()).collect();
+        let firing = AtomicU8::new(Firing::Latest as u8);
+        Lane { shards, can_go_back, firing, arming: Arming::new() }
     }
 
     /// Hands the shards to the driver of this life. Nobody else may use the lane yet.
-    pub(crate) fn open(&self, life: u64) {
+    pub(crate) fn open(&self, life: u64, firing: Firing) {
+        self.firing.store(firing as u8, Relaxed);
         for shard in &self.shards {
             let mut state = shard.state.lock();
             state.life = life;
             state.registered = 0;
             state.lateness = Lateness::default();
         }
+    }
+
+    pub(crate) fn is_open(&self, life: u64) -> bool {
+        self.shards[0].state.lock().life == life
     }
 
     /// Takes every shard from its driver; the wakers of what was pending go to `orphans`.
@@ -148,11 +160,15 @@ impl<K: KernelTimer> Lane<K> {
                 return Err(waker);
             }
             state.registered += 1;
+            if self.can_go_back && state.wheel.is_empty() {
+                // Whatever time it has seen, nothing ties it to that.
+                state.wheel.restart();
+            }
             let key = state.wheel.insert(span.earliest, span.latest, waker);
             (key, shard.lower(span))
         };
         if lowered {
-            self.arming.cover(span.latest);
+            self.arming.cover(span.latest, self);
         }
         Ok(key)
     }
@@ -198,7 +214,7 @@ impl<K: KernelTimer> Lane<K> {
             self.arming.released(old.latest);
         }
         if lowered {
-            self.arming.cover(new.latest);
+            self.arming.cover(new.latest, self);
         }
         true
     }
@@ -236,9 +252,26 @@ impl<K: KernelTimer> Lane<K> {
         polled
     }
 
+    /// The clock was set: everything pending is woken, to be judged anew by its next poll.
+    pub(crate) fn judge_again(&self, batch: &mut WakeBatch) {
+        for shard in &self.shards {
+            shard.restart().drain(|waker| batch.push(waker));
+            batch.wake();
+        }
+    }
+
     /// Fires everything with `earliest <= now`, in every shard.
     pub(crate) fn turn(&self, now: u64, batch: &mut WakeBatch) -> Turned {
         let mut turned = Turned::default();
+        if self.can_go_back {
+            // Set back while no timer was armed that would have told.
+            for shard in &self.shards {
+                if now < shard.state.lock().wheel.now() {
+                    shard.restart().drain(|waker| batch.push(waker));
+                    batch.wake();
+                }
+            }
+        }
         let mut left = TURN_BUDGET;
         for shard in &self.shards {
             if shard.earliest.load(Relaxed) > now {
@@ -274,8 +307,13 @@ impl<K: KernelTimer> Lane<K> {
         turned
     }
 
-    /// The smallest `latest` of all shards, or a bound before it (see [`Wheel::next_wake`]).
-    pub(crate) fn next_wake(&self) -> Bound {
+    /// When to wake, by the firing policy, for the smallest `latest` of all shards or a bound before it
+    /// (see [`Wheel::next_wake`]).
+    pub(crate) fn next_wake(&self) -> u64 {
+        self.point(self.first_latest().at)
+    }
+
+    fn first_latest(&self) -> Bound {
         loop {
             let (shard, at) = self.first_shard();
             if at == NEVER || !shard.stale.load(Relaxed) {
@@ -286,7 +324,7 @@ impl<K: KernelTimer> Lane<K> {
     }
 
     /// The same, looking at more entries.
-    fn next_wake_closely(&self) -> Bound {
+    fn first_latest_closely(&self) -> Bound {
         let mut before = None;
         loop {
             let (shard, at) = self.first_shard();
@@ -323,7 +361,7 @@ impl<K: KernelTimer> Lane<K> {
     /// Called by whoever operates on the driver while the arm is stale.
     #[cold]
     pub(crate) fn raise(&self, now: u64) {
-        self.arming.raise(now, || self.next_wake_closely());
+        self.arming.raise(now, self);
     }
 
     /// Gives empty pages back, shard by shard.
@@ -331,6 +369,11 @@ impl<K: KernelTimer> Lane<K> {
         for shard in &self.shards {
             shard.state.lock().wheel.reap();
         }
+    }
+
+    /// False when nothing is pending, as far as the published bounds tell.
+    pub(crate) fn is_used(&self) -> bool {
+        self.shards.iter().any(|s| s.earliest.load(Relaxed) != NEVER)
     }
 
     pub(crate) fn measure(&self, m: &mut Metrics) {
@@ -349,7 +392,66 @@ impl<K: KernelTimer> Lane<K> {
     }
 }
 
+impl<K: KernelTimer> Lane<K> {
+    /// The window as a timer with this firing policy of its own wants it: narrowed, never widened.
+    pub(crate) fn narrow(&self, span: Span, firing: Firing) -> Span {
+        let latest = match firing {
+            Firing::Latest => span.latest,
+            Firing::EarliestCommon => {
+                self.common(span.latest).map_or(span.earliest, |l| l.max(span.earliest))
+            }
+            Firing::Aligned => aligned(span.earliest, span.latest),
+        };
+        Span { latest, ..span }
+    }
+
+    /// The largest `earliest` of all shards that is at most `latest`, where it is easily found: from then
+    /// on until `latest` a turn fires the same timers.
+    pub(crate) fn common(&self, latest: u64) -> Option<u64> {
+        let mut last = None;
+        for shard in &self.shards {
+            if shard.earliest.load(Relaxed) <= latest {
+                let state = shard.state.lock();
+                if !state.wheel.is_empty() {
+                    match state.wheel.last_earliest(latest) {
+                        // Too crowded to tell: no point before `latest` is safe.
+                        None if state.wheel.first_due() <= latest => return Some(latest),
+                        earliest => last = last.max(earliest),
+                    }
+                }
+            }
+        }
+        last
+    }
+}
+
+impl<K: KernelTimer> Windows for Lane<K> {
+    fn bound(&self, closely: bool) -> Bound {
+        if closely { self.first_latest_closely() } else { self.first_latest() }
+    }
+
+    fn point(&self, latest: u64) -> u64 {
+        let firing = Firing::ALL[self.firing.load(Relaxed) as usize];
+        if firing == Firing::Latest || latest == NEVER || latest == 0 {
+            return latest;
+        }
+        match (firing, self.common(latest)) {
+            (Firing::EarliestCommon, Some(from)) => from,
+            (Firing::Aligned, Some(from)) => aligned(from, latest),
+            _ => latest,
+        }
+    }
+}
+
 impl Shard {
+    /// Takes everything out, and starts again at time zero.
+    fn restart(&self) -> Wheel<Waker> {
+        let mut state = self.state.lock();
+        let all = state.wheel.restart();
+        self.publish(&mut state.wheel, PARK_RESCAN);
+        all
+    }
+
     /// Publishes that a window was added; true when it is now the one that forces the next wakeup of
     /// this shard. Under the lock.
     #[inline(always)]

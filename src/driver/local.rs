@@ -14,10 +14,11 @@
 use super::batch::{BATCH, WakeBatch};
 use super::lane::TURN_BUDGET;
 use super::{ManualClock, Turn};
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::error::BuildError;
 use crate::metrics::{Lateness, Metrics};
-use crate::park::{self, Alarm, Armed, Bell, Park, scripted::ScriptedAlarm};
+use crate::park::scripted::{ManualClocks, ScriptedAlarm, ScriptedPark};
+use crate::park::{self, Alarm, Armed, Bell, Expiry, Park};
 use crate::primitive::plain::{AtomicU64, Ordering};
 use crate::sys::process::on_fork_in_child;
 use crate::tick::NEVER;
@@ -82,7 +83,7 @@ pub struct LocalHandle {
 /// What driver, handles and sleeps share.
 pub(crate) struct Local {
     state: RefCell<State>,
-    manual: Option<Arc<ScriptedAlarm>>,
+    manual: Option<Arc<ManualClocks>>,
     closed: Cell<bool>,
 }
 
@@ -97,7 +98,7 @@ impl Local {
     pub(crate) fn now(&self) -> u64 {
         match &self.manual {
             None => clock::monotonic(),
-            Some(manual) => manual.now(),
+            Some(manual) => manual.now(Clock::Monotonic),
         }
     }
 
@@ -243,13 +244,14 @@ impl LocalDriver {
     /// A driver whose time is moved by hand, for tests and simulations; see
     /// [`Driver::manual`](crate::Driver::manual).
     pub fn manual() -> (LocalDriver, ManualClock) {
-        let alarm = Arc::new(ScriptedAlarm::new());
-        let park = Box::new(park::scripted::ScriptedPark(alarm.clone()));
-        (Self::open(Some(alarm.clone()), park, alarm.clone()), ManualClock::new(alarm))
+        let clocks = Arc::new(ManualClocks::new());
+        let park = Box::new(ScriptedPark(clocks.clone()));
+        let alarm = ScriptedAlarm { clocks: clocks.clone(), clock: Clock::Monotonic };
+        (Self::open(Some(clocks.clone()), park, Arc::new(alarm)), ManualClock::new(clocks))
     }
 
     fn open(
-        manual: Option<Arc<ScriptedAlarm>>,
+        manual: Option<Arc<ManualClocks>>,
         park: Box<dyn Park>,
         alarm: Arc<dyn Alarm>,
     ) -> LocalDriver {
@@ -289,7 +291,8 @@ impl LocalDriver {
     /// before it when windows were cancelled in a crowded slot. `None` when nothing forces a turn. No
     /// kernel call, and at most 64 entries of a slot are read.
     pub fn next_wake(&self) -> Option<Instant> {
-        super::reading(self.local.next_wake())
+        let at = self.local.next_wake();
+        (at != NEVER).then(|| clock::instant_of(at))
     }
 
     /// The smallest `latest` of all pending windows, exactly; it may read many entries, for tests.
@@ -380,7 +383,10 @@ impl LocalDriver {
 
     fn fire(&mut self) -> Turn {
         let now = self.local.now();
-        if self.set <= now && !self.is_foreign() && self.alarm.take_expiry() {
+        if self.set <= now
+            && !self.is_foreign()
+            && self.alarm.take_expiry() != Expiry::NotYet
+        {
             self.set = NEVER;
         }
         let turn = self.local.turn(now, &mut self.batch);

@@ -12,6 +12,7 @@
 //! | `core` | the shared control block, its life and death |
 //! | `lane` | the shards, their published bounds, firing |
 //! | `arming` | the protocol that sets the kernel timer |
+//! | `firing` | the policies: where within the windows to wake |
 //! | `batch` | wakers on their way out |
 
 pub(crate) mod arming;
@@ -20,6 +21,7 @@ mod core;
 mod default;
 mod enter;
 mod external;
+mod firing;
 mod handle;
 mod lane;
 mod local;
@@ -29,19 +31,23 @@ mod races;
 
 pub use enter::EnterGuard;
 pub use external::ExternalDriver;
+pub use firing::Firing;
 pub use handle::Handle;
 pub use local::{LocalDriver, LocalHandle};
 pub use manual::ManualClock;
 
 pub(crate) use arming::NEAR;
+pub(crate) use core::ClockLane;
 pub(crate) use default::{ensure_driven, handle as default_handle};
 pub(crate) use enter::{may_be_ready, shard, was_pending};
 pub(crate) use lane::Polled;
 pub(crate) use local::Local;
+use lane::Turned;
 
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::error::BuildError;
-use crate::park::{self, Alarm, Bell, Park};
+use crate::park::scripted::{ManualClocks, ScriptedAlarm, ScriptedPark};
+use crate::park::{self, Alarm, Bell, Clocks, Expiry, Park};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 use crate::tick::NEVER;
 use arming::Host;
@@ -66,9 +72,18 @@ pub enum Parker {
 }
 
 /// Builds a [`Driver`] or an [`ExternalDriver`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DriverBuilder {
     parker: Parker,
+    clocks: Clocks,
+    firing: Firing,
+}
+
+impl Default for DriverBuilder {
+    fn default() -> Self {
+        let clocks = Clocks::default().with(Clock::Monotonic);
+        DriverBuilder { parker: Parker::default(), clocks, firing: Firing::default() }
+    }
 }
 
 impl DriverBuilder {
@@ -78,7 +93,27 @@ impl DriverBuilder {
         self
     }
 
-    /// A driver for a loop of its own.
+    /// Where within the windows the driver wakes.
+    pub fn firing(mut self, firing: Firing) -> Self {
+        self.firing = firing;
+        self
+    }
+
+    /// A driver whose time is moved by hand; see [`Driver::manual`]. It has all clocks and the scripted
+    /// parker.
+    pub fn manual(self) -> (Driver, ManualClock) {
+        Driver::on_manual_clock(self.firing)
+    }
+
+    /// Adds a clock. Every driver has the monotonic one; the default driver has all. Timers of a clock
+    /// that a driver was built without belong to the default driver.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clocks = self.clocks.with(clock);
+        self
+    }
+
+    /// A driver for a loop of its own. The kernel timers of its further clocks are opened when they are
+    /// first used.
     ///
     /// # Errors
     /// [`BuildError`] when the process has no descriptor left, or the parker does not exist on this
@@ -96,7 +131,7 @@ impl DriverBuilder {
             Parker::Auto => park::mio::build()?,
             Parker::Mio => park::mio::build()?,
         };
-        let (core, life) = core::Core::claim(None);
+        let (core, life) = core::Core::claim(None, self.clocks, self.firing);
         core.start_driving();
         Ok(Driver::open(Handle::new(core, life), park, alarm))
     }
@@ -107,7 +142,7 @@ impl DriverBuilder {
     /// [`BuildError`] when the process has no descriptor left.
     #[cfg(target_os = "linux")]
     pub fn external(self) -> Result<ExternalDriver, BuildError> {
-        ExternalDriver::new()
+        ExternalDriver::new(self.clocks, self.firing)
     }
 }
 
@@ -181,17 +216,22 @@ impl Driver {
     /// assert_eq!(driver.now() - start, Duration::from_secs(3600));
     /// ```
     pub fn manual() -> (Driver, ManualClock) {
-        let alarm = Arc::new(park::scripted::ScriptedAlarm::new());
-        let (core, life) = core::Core::claim(Some(alarm.clone()));
+        Driver::builder().manual()
+    }
+
+    fn on_manual_clock(firing: Firing) -> (Driver, ManualClock) {
+        let clocks = Arc::new(ManualClocks::new());
+        let (core, life) = core::Core::claim(Some(clocks.clone()), Clocks::ALL, firing);
         core.start_driving();
-        let handle = Handle::new(core, life);
-        let park = Box::new(park::scripted::ScriptedPark(alarm.clone()));
-        (Driver::open(handle, park, alarm.clone()), ManualClock::new(alarm))
+        let park = Box::new(ScriptedPark(clocks.clone()));
+        let alarm = ScriptedAlarm { clocks: clocks.clone(), clock: Clock::Monotonic };
+        let driver = Driver::open(Handle::new(core, life), park, Arc::new(alarm));
+        (driver, ManualClock::new(clocks))
     }
 
     fn open(handle: Handle, park: Box<dyn Park>, alarm: Arc<dyn Alarm>) -> Driver {
-        let bell = Arc::new(Bell::new(alarm));
-        handle.core.lane.arming.open(bell.clone(), Host::Parks);
+        let bell = Arc::new(Bell::new(alarm.clone()));
+        handle.core.equip(&bell, &alarm, Host::Parks);
         Driver { handle, park, bell, batch: WakeBatch::default() }
     }
 
@@ -219,23 +259,23 @@ impl Driver {
         self.handle.enter()
     }
 
-    /// When the driver must turn at the latest, in the driver's time: the smallest `latest` of all
+    /// When the driver will wake, in the driver's time: with the policy `Latest` the smallest `latest` of all
     /// pending windows, or an instant before it when windows were cancelled in a crowded slot. `None`
     /// when nothing forces a turn.
     pub fn next_wake(&self) -> Option<Instant> {
-        reading(self.handle.core.lane.next_wake().at)
+        next_wake(self.handle, |lane| lane.next_wake())
     }
 
     /// The smallest `latest` of all pending windows, exactly. It may read many entries under their locks:
     /// it is for tests.
     pub fn next_wake_exact(&self) -> Option<Instant> {
-        reading(self.handle.core.lane.next_wake_exact())
+        next_wake(self.handle, |lane| lane.next_wake_exact())
     }
 
     /// The smallest `earliest` of all pending windows, exactly. It may read many entries under their
     /// locks: it is for tests.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.handle.core.lane.next_deadline().map(clock::instant_of)
+        next_wake(self.handle, |lane| lane.next_deadline().unwrap_or(NEVER))
     }
 
     /// Fires everything whose `earliest` has come, without waiting.
@@ -308,8 +348,7 @@ impl Driver {
 
     fn fire(&mut self) -> Turn {
         let core = self.handle.core;
-        let now = self.handle.reading();
-        let turned = core.lane.turn(now, &mut self.batch);
+        let turned = fire(self.handle, &mut self.batch);
         let c = &core.counters;
         add(&c.turns, 1);
         add(&c.waker_panics, std::mem::take(&mut self.batch.panics));
@@ -330,22 +369,31 @@ impl Driver {
         if early.fired > 0 || early.more {
             return Turn { notified: self.bell.finish(), ..early };
         }
-        let now = self.handle.reading();
-        if !core.lane.arming.park(now, || core.lane.next_wake()) {
-            let rung = self.bell.finish();
-            return Turn { notified: rung, ..self.fire() };
+        for (clock, lane) in core.lanes() {
+            let now = self.handle.on(clock).reading();
+            if !lane.arming.park(now, lane) {
+                let rung = self.bell.finish();
+                return Turn { notified: rung, ..self.fire() };
+            }
         }
-        let expiry = self.park.wait(max).unwrap_or_else(|_| {
+        let maybe = self.park.wait(max).unwrap_or_else(|_| {
             // Cannot happen with descriptors of our own. Were it to, the driver would still work, a
             // millisecond at a time, instead of spinning.
             std::thread::sleep(Duration::from_millis(1));
-            true
+            Clocks::ALL
         });
         let rung = self.bell.finish();
         if self.handle.is_shut_down() {
             return notified;
         }
-        let expired = core.lane.arming.awake(expiry);
+        let mut expired = false;
+        for (clock, lane) in core.lanes() {
+            let expiry = lane.arming.awake(maybe.has(clock));
+            expired |= expiry == Expiry::Expired;
+            if expiry == Expiry::ClockSet {
+                clock_set(self.handle, lane, &mut self.batch);
+            }
+        }
         let turn = self.fire();
         let c = &core.counters;
         add(&c.wakeups, 1);
@@ -354,6 +402,28 @@ impl Driver {
         add(&c.coalesced, turn.fired.saturating_sub(expired as usize) as u64);
         Turn { notified: rung, ..turn }
     }
+}
+
+/// Fires what is due on every clock that is in use.
+fn fire(handle: Handle, batch: &mut WakeBatch) -> Turned {
+    let mut all = Turned::default();
+    for (clock, lane) in handle.core.lanes() {
+        // Reading a clock is the dearest part of an idle turn.
+        if clock == Clock::Monotonic || lane.is_used() {
+            let turned = lane.turn(handle.on(clock).reading(), batch);
+            all.fired += turned.fired;
+            all.more |= turned.more;
+        }
+    }
+    all
+}
+
+/// The wall clock was set: whoever waits for it looks again.
+#[cold]
+fn clock_set(handle: Handle, lane: &ClockLane, batch: &mut WakeBatch) {
+    let changes = &handle.core.clock_changes;
+    changes.store(changes.load(Relaxed) + 1, crate::primitive::Ordering::Release);
+    lane.judge_again(batch);
 }
 
 impl Drop for Driver {
@@ -370,7 +440,17 @@ fn end(handle: Handle, batch: &mut WakeBatch) {
     batch.swallow();
 }
 
-fn reading(at: u64) -> Option<Instant> {
+/// The earliest of what `of` says of each clock's lane, on the monotonic clock.
+fn next_wake(handle: Handle, of: impl Fn(&ClockLane) -> u64) -> Option<Instant> {
+    let monotonic = |(clock, lane): (Clock, &ClockLane)| match (clock, of(lane)) {
+        (_, NEVER) => NEVER,
+        (Clock::Monotonic, at) => at,
+        (clock, at) => {
+            let ahead = at.saturating_sub(handle.on(clock).reading());
+            handle.reading().saturating_add(ahead)
+        }
+    };
+    let at = handle.core.lanes().map(monotonic).min().unwrap_or(NEVER);
     (at != NEVER).then(|| clock::instant_of(at))
 }
 

@@ -10,8 +10,10 @@
 
 use super::arming::Host;
 use super::batch::WakeBatch;
+use super::firing::Firing;
 use super::lane::Lane;
-use crate::park::{Alarm, Armed, Bell, KernelTimer};
+use crate::clock::Clock;
+use crate::park::{Alarm, Armed, Bell, Expiry, KernelTimer};
 use crate::primitive::plant::{Bug, planted};
 use crate::primitive::{AtomicBool, AtomicU64, Ordering::SeqCst, thread};
 use crate::tick::NEVER;
@@ -63,12 +65,12 @@ impl KernelTimer for Kernel {
         Armed::Timer
     }
 
-    fn take_expiry(&self) -> bool {
-        let expired = self.0.at.load(SeqCst) <= self.0.clock.load(SeqCst);
-        if expired {
-            self.0.at.store(NEVER, SeqCst);
+    fn take_expiry(&self) -> Expiry {
+        if self.0.at.load(SeqCst) > self.0.clock.load(SeqCst) {
+            return Expiry::NotYet;
         }
-        expired
+        self.0.at.store(NEVER, SeqCst);
+        Expiry::Expired
     }
 }
 
@@ -80,14 +82,14 @@ struct World {
 impl World {
     fn new(host: Host) -> Arc<World> {
         let timer = Arc::new(Timer { at: AtomicU64::new(NEVER), clock: AtomicU64::new(0) });
-        let lane = Lane::new(1);
-        lane.open(LIFE);
+        let lane = Lane::new(1, false);
+        lane.open(LIFE, Firing::Latest);
         lane.arming.open(Kernel(timer.clone()), host);
         Arc::new(World { lane, timer })
     }
 
     fn park(&self, now: u64) -> bool {
-        self.lane.arming.park(now, || self.lane.next_wake())
+        self.lane.arming.park(now, &self.lane)
     }
 
     /// The thread waits, or somebody else polls: nobody looks at the shards again by himself.
@@ -218,10 +220,10 @@ fn expiry_and_clock() {
     };
     // The wait returns at some moment: at the expiry, or for another reason.
     let early = world.timer.clock.load(SeqCst);
-    let expired = world.lane.arming.awake(true);
+    let expiry = world.lane.arming.awake(true);
     let now = if planted(Bug::ClockFirst) { early } else { world.timer.clock.load(SeqCst) };
     let fired = world.lane.turn(now, &mut WakeBatch::default()).fired;
-    assert!(!expired || fired == 1, "an expiry was taken and nothing fired");
+    assert!(expiry == Expiry::NotYet || fired == 1, "an expiry was taken and nothing fired");
     time.join().unwrap();
     assert_eq!(fired + world.turn(), 1);
 }
@@ -250,7 +252,7 @@ fn polled_turn_and_insert() {
     };
     world.lane.arming.polled();
     world.turn();
-    world.lane.arming.rearm(|| world.lane.next_wake());
+    world.lane.arming.rearm(&world.lane);
     other.join().unwrap();
     world.check_armed();
 }
@@ -395,12 +397,16 @@ impl Alarm for Ring {
         Armed::Quiet
     }
 
-    fn take_expiry(&self) -> bool {
-        false
+    fn take_expiry(&self) -> Expiry {
+        Expiry::NotYet
     }
 
     fn ring(&self) {
         self.0.store(true, SeqCst);
+    }
+
+    fn open(&self, _clock: Clock) -> std::io::Result<Arc<dyn Alarm>> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 

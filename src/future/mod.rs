@@ -1,10 +1,15 @@
 //! Futures: sleeps, timeouts, intervals.
 
+mod clocks;
 mod interval;
 mod local;
 mod sleep;
 mod timeout;
 
+pub use clocks::{
+    BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
+    sleep_until_system,
+};
 pub use interval::{Interval, MissedTicks};
 pub use local::{LocalSleep, LocalTimeout};
 pub use sleep::Sleep;

@@ -1,7 +1,7 @@
 //! The sleep: a window, and the entry that stands for it in a driver's wheel.
 
-use crate::clock;
-use crate::driver::{self, Handle, NEAR, Polled};
+use crate::clock::{self, Clock};
+use crate::driver::{self, ClockLane, Firing, Handle, NEAR, Polled};
 use crate::tick::NEVER;
 use crate::wheel::Key;
 use crate::window::{Span, Window};
@@ -66,8 +66,34 @@ impl Sleep {
         Self::spanning(handle, Span::NEVER)
     }
 
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
     pub(crate) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// Narrows its window to the part that a firing policy would choose, for this timer alone: with
+    /// [`Firing::EarliestCommon`] it ends where it can share a wakeup with what is pending now, with
+    /// [`Firing::Aligned`] at the shared grid. The window is never widened; `Latest` leaves it as it is.
+    ///
+    /// ```
+    /// use slackwheel::{Firing, sleep_range};
+    /// use std::time::Duration;
+    ///
+    /// # let mut driver = slackwheel::Driver::new()?;
+    /// # driver.block_on(async {
+    /// let ms = Duration::from_millis;
+    /// sleep_range(ms(2), ms(15)).firing(Firing::Aligned).await;
+    /// # });
+    /// # Ok::<(), slackwheel::BuildError>(())
+    /// ```
+    pub fn firing(mut self, firing: Firing) -> Self {
+        if let Some(lane) = self.lane() {
+            self.reset_span(lane.narrow(self.span, firing));
+        }
+        self
     }
 
     /// From when on it may complete.
@@ -134,9 +160,9 @@ impl Sleep {
     pub(crate) fn reset_span(&mut self, span: Span) {
         if let State::Pending { key, shard } = self.state {
             if span.earliest != NEVER {
-                let core = self.handle.core;
-                let alive = core.is_alive(self.handle.life);
-                if alive && core.lane.reset(shard as usize, self.handle.life, key, self.span, span)
+                let life = self.handle.life;
+                if let Some(lane) = self.lane()
+                    && lane.reset(shard as usize, life, key, self.span, span)
                 {
                     self.span = span;
                     self.raise_stale_arm();
@@ -151,14 +177,20 @@ impl Sleep {
         }
     }
 
+    /// Where its entry is; `None` when its driver has gone.
+    #[inline]
+    fn lane(&self) -> Option<&'static ClockLane> {
+        let Handle { core, life, .. } = self.handle;
+        if core.is_alive(life) { self.handle.lane() } else { None }
+    }
+
     /// Takes the entry out of the wheel, when there is one.
     fn unregister(&mut self) {
         if let State::Pending { key, shard } = self.state {
             self.state = State::Idle { look: true };
-            let Handle { core, life, .. } = self.handle;
-            if core.is_alive(life) {
+            if let Some(lane) = self.lane() {
                 // The waker is dropped here, with no lock held.
-                drop(core.lane.cancel(shard as usize, life, key, self.span));
+                drop(lane.cancel(shard as usize, self.handle.life, key, self.span));
                 self.raise_stale_arm();
             }
         }
@@ -168,15 +200,17 @@ impl Sleep {
     /// is far away a coarse clock is enough to see so.
     #[inline]
     fn raise_stale_arm(&self) {
-        if let Some(armed) = self.handle.core.lane.arming.stale_arm() {
-            self.raise(armed);
+        if let Some(lane) = self.handle.lane()
+            && let Some(armed) = lane.arming.stale_arm()
+        {
+            self.raise(lane, armed);
         }
     }
 
-    fn raise(&self, armed: u64) {
-        let Handle { core, manual, .. } = self.handle;
-        if manual || !clock::is_surely_ahead(armed, NEAR) {
-            core.lane.raise(self.handle.reading());
+    fn raise(&self, lane: &ClockLane, armed: u64) {
+        let Handle { manual, clock, .. } = self.handle;
+        if manual || clock != Clock::Monotonic || !clock::is_surely_ahead(armed, NEAR) {
+            lane.raise(self.handle.reading());
         }
     }
 
@@ -193,7 +227,7 @@ impl Sleep {
             self.state = State::Orphaned;
             return false;
         }
-        self.handle = driver::default_handle();
+        self.handle = driver::default_handle().on(self.handle.clock);
         true
     }
 
@@ -201,9 +235,9 @@ impl Sleep {
         let mut waker = waker.clone();
         let shard = driver::shard();
         loop {
-            let Handle { core, life, .. } = self.handle;
-            if core.is_alive(life) {
-                match core.lane.register(shard, life, self.span, waker) {
+            let Handle { core, life, clock, .. } = self.handle;
+            if let Some(lane) = self.lane() {
+                match lane.register(shard, life, self.span, waker) {
                     Ok(key) => {
                         self.state = State::Pending { key, shard: shard as u16 };
                         if !core.is_driven() {
@@ -213,6 +247,17 @@ impl Sleep {
                         return Poll::Pending;
                     }
                     Err(back) => waker = back,
+                }
+            }
+            if clock != Clock::Monotonic && core.is_alive(life) {
+                if core.open_clock(life, clock).is_ok() {
+                    continue;
+                }
+                if self.handle == driver::default_handle() {
+                    // No descriptor left: look at the clock again before long.
+                    std::thread::sleep(Duration::from_millis(1));
+                    waker.wake();
+                    return Poll::Pending;
                 }
             }
             if !self.rehome() {
@@ -228,8 +273,9 @@ impl Sleep {
         if driver::ensure_driven(self.handle).is_err() {
             std::thread::sleep(Duration::from_millis(1));
             if let State::Pending { key, shard } = self.state {
-                let Handle { core, life, .. } = self.handle;
-                let waker = core.lane.cancel(shard as usize, life, key, self.span);
+                let lane = self.lane();
+                let life = self.handle.life;
+                let waker = lane.and_then(|l| l.cancel(shard as usize, life, key, self.span));
                 self.state = State::Idle { look: true };
                 if let Some(waker) = waker {
                     waker.wake();
@@ -244,7 +290,7 @@ impl Sleep {
             return Poll::Pending;
         }
         if look {
-            let Handle { core, life, manual } = self.handle;
+            let Handle { core, life, manual, .. } = self.handle;
             if manual && !core.is_alive(life) {
                 self.state = State::Orphaned;
                 return Poll::Pending;
@@ -263,19 +309,23 @@ impl Sleep {
     }
 
     fn poll_again(&mut self, cx: &mut Context<'_>, key: Key, shard: usize) -> Poll<()> {
-        let Handle { core, life, .. } = self.handle;
-        if core.is_alive(life) {
+        if let Some(lane) = self.lane() {
             let now = self.handle.reading();
             if now >= self.span.earliest && now != NEVER {
                 self.unregister();
                 return self.complete(now);
             }
-            match core.lane.poll(shard, life, key, cx.waker()) {
+            match lane.poll(shard, self.handle.life, key, cx.waker()) {
                 Polled::Pending => {
                     driver::was_pending();
                     return Poll::Pending;
                 }
-                // Only a clock that was moved back fires a timer that is not due by now.
+                // The wall clock was set: look at it again.
+                Polled::Fired if self.handle.clock == Clock::Realtime => {
+                    self.state = State::Idle { look: true };
+                    return self.poll_first(cx, true);
+                }
+                // Only a clock that runs backwards fires a timer that is not due by now.
                 Polled::Fired => return self.complete(self.span.earliest),
                 Polled::Gone => {}
             }

@@ -2,10 +2,10 @@
 //!
 //! There is no kernel timer that another thread could move, so an insert before the armed time wakes
 //! the waiting thread (a kick). mio rounds timeouts up to milliseconds on Linux: waits end up to a
-//! millisecond late. It is there for systems without timerfd, which cannot be built or tested here.
+//! millisecond late, and only the monotonic clock is to be had. It is there for systems without timerfd, which cannot be built or tested here.
 
-use super::{Alarm, Armed, Halves, Park};
-use crate::clock;
+use super::{Alarm, Armed, Clocks, Expiry, Halves, Park};
+use crate::clock::{self, Clock};
 use crate::error::BuildError;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::tick::NEVER;
@@ -30,18 +30,22 @@ impl Alarm for Shared {
         }
     }
 
-    fn take_expiry(&self) -> bool {
-        let armed = self.armed.load(Ordering::SeqCst);
-        let expired = armed <= clock::monotonic();
-        if expired {
-            self.armed.store(NEVER, Ordering::SeqCst);
+    fn take_expiry(&self) -> Expiry {
+        if self.armed.load(Ordering::SeqCst) > clock::monotonic() {
+            return Expiry::NotYet;
         }
-        expired
+        self.armed.store(NEVER, Ordering::SeqCst);
+        Expiry::Expired
     }
 
     fn ring(&self) {
         // Fails only when the poll is gone, and then nobody waits.
         let _ = self.waker.wake();
+    }
+
+    fn open(&self, _clock: Clock) -> io::Result<Arc<dyn Alarm>> {
+        // A timeout counts on the monotonic clock.
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -52,7 +56,7 @@ struct MioPark {
 }
 
 impl Park for MioPark {
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<bool> {
+    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
         let armed = self.shared.armed.load(Ordering::SeqCst);
         let until = match armed {
             NEVER => None,
@@ -64,7 +68,7 @@ impl Park for MioPark {
         };
         match self.poll.poll(&mut self.events, timeout) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-            _ => Ok(true),
+            _ => Ok(Clocks::ALL),
         }
     }
 }

@@ -2,6 +2,8 @@
 //! (for all others).
 //!
 //! The call order, which `driver::turn` keeps:
+//! One `Park` waits for the alarms of all its clocks; `Alarm::open` makes another clock's.
+//!
 //! 1. `Alarm::arm` sets what the next wait must end at; it may be called at any time, by any thread.
 //! 2. `Park::wait` blocks until that time, until a `ring`, or until `max`, whichever is first. It may
 //!    return early for no reason; it never returns late by its own doing.
@@ -14,6 +16,7 @@ pub(crate) mod timerfd;
 pub(crate) mod mio;
 pub(crate) mod scripted;
 
+use crate::clock::Clock;
 use crate::primitive::{AtomicU8, Ordering};
 use std::io;
 use std::sync::Arc;
@@ -26,7 +29,18 @@ pub(crate) trait KernelTimer {
     /// about to wait: where no kernel timer can be moved for a waiting thread, it is woken instead.
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Takes the expiry, when there is one.
-    fn take_expiry(&self) -> bool;
+    fn take_expiry(&self) -> Expiry;
+}
+
+/// What has become of a kernel timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Its time has not come.
+    NotYet,
+    /// Its time has come; it is off now.
+    Expired,
+    /// Its clock was set by somebody; it is off now.
+    ClockSet,
 }
 
 /// How [`KernelTimer::arm`] got its way.
@@ -42,8 +56,8 @@ pub(crate) enum Armed {
 
 /// The half of a parker that belongs to the thread that waits.
 pub(crate) trait Park: Send {
-    /// Waits; see the module's call order. False when the armed time has surely not come.
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<bool>;
+    /// Waits; see the module's call order. Tells whose time may have come.
+    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks>;
 
     /// What the wait waits for, as one descriptor to poll; `None` where there is no such thing.
     #[cfg(unix)]
@@ -57,10 +71,38 @@ pub(crate) trait Alarm: Send + Sync {
     /// Makes the wait end at `at` (`u64::MAX`: not by itself); `remote` when the caller is not about
     /// to wait itself.
     fn arm(&self, at: u64, remote: bool) -> Armed;
-    /// True once after the armed time has come. Never blocks.
-    fn take_expiry(&self) -> bool;
+    /// Tells once that the armed time has come. Never blocks.
+    fn take_expiry(&self) -> Expiry;
     /// Ends the present or next wait.
     fn ring(&self);
+    /// The alarm of another clock that ends the same waits.
+    fn open(&self, clock: Clock) -> io::Result<Arc<dyn Alarm>>;
+}
+
+impl KernelTimer for Arc<dyn Alarm> {
+    fn arm(&self, at: u64, remote: bool) -> Armed {
+        Alarm::arm(&**self, at, remote)
+    }
+
+    fn take_expiry(&self) -> Expiry {
+        Alarm::take_expiry(&**self)
+    }
+}
+
+/// A set of clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clocks(pub(crate) u8);
+
+impl Clocks {
+    pub(crate) const ALL: Clocks = Clocks(!0);
+
+    pub(crate) fn with(self, clock: Clock) -> Self {
+        Clocks(self.0 | 1 << clock as u8)
+    }
+
+    pub(crate) fn has(self, clock: Clock) -> bool {
+        self.0 >> clock as u8 & 1 == 1
+    }
 }
 
 /// A parker, as its two halves.
@@ -127,15 +169,5 @@ impl Wake for Bell {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.notify();
-    }
-}
-
-impl KernelTimer for Arc<Bell> {
-    fn arm(&self, at: u64, remote: bool) -> Armed {
-        self.alarm.arm(at, remote)
-    }
-
-    fn take_expiry(&self) -> bool {
-        self.alarm.take_expiry()
     }
 }

@@ -1,111 +1,116 @@
-//! Waiting in epoll for a timerfd and an eventfd.
+//! Waiting in epoll for a timerfd a clock and an eventfd.
 //!
-//! The kernel timer belongs to no thread: whoever moves the wake earlier sets it from its own thread,
-//! one system call, and the waiting thread sleeps on. A timerfd ignores the thread's timer slack, so
-//! all coalescing is the wheel's. Needs Linux 2.6.27.
+//! A kernel timer belongs to no thread: whoever moves the wake earlier sets it from its own thread, one
+//! system call, and the waiting thread sleeps on. A timerfd ignores the thread's timer slack, so all
+//! coalescing is the wheel's. Needs Linux 2.6.27, and 3.15 for `CLOCK_BOOTTIME`.
 
-use super::{Alarm, Armed, Halves, Park};
+use super::{Alarm, Armed, Clocks, Expiry, Halves, Park};
+use crate::clock::Clock;
 use crate::error::BuildError;
 use crate::sys::epoll::Epoll;
 use crate::sys::eventfd::EventFd;
-use crate::sys::time::ClockId;
-use crate::sys::timerfd::{Expiry, TimerFd};
+use crate::sys::timerfd::{self, TimerFd};
 use crate::tick::NEVER;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-const TIMER: u32 = 0;
-const RING: u32 = 1;
+/// The token of the eventfd; those of the timers are their clocks.
+const RING: u32 = 8;
 
-/// The timer alone, for a loop of the user's own that polls its descriptor.
-pub(crate) struct TimerAlarm(TimerFd);
+/// What all alarms of one parker share.
+struct Shared {
+    epoll: Epoll,
+    /// `None` for a loop of the user's own, which waits and wakes by its own means.
+    bell: Option<EventFd>,
+}
+
+/// One clock's timer.
+pub(crate) struct TimerAlarm {
+    timer: TimerFd,
+    shared: Arc<Shared>,
+}
 
 impl TimerAlarm {
-    pub(crate) fn new() -> Result<Self, BuildError> {
-        TimerFd::new(ClockId::Monotonic).map(TimerAlarm).map_err(BuildError::new("a timerfd"))
+    fn new(clock: Clock, shared: Arc<Shared>) -> io::Result<Self> {
+        let timer = TimerFd::new(clock.id())?;
+        shared.epoll.add(timer.as_fd(), clock as u32)?;
+        Ok(TimerAlarm { timer, shared })
     }
 
-    fn set(&self, at: u64) -> Armed {
-        // Fails only for arguments that cannot occur: the descriptor is ours and the time is valid.
-        let set = self.0.set((at != NEVER).then_some(at));
-        debug_assert!(set.is_ok(), "{set:?}");
-        Armed::Timer
+    /// The descriptor that becomes readable when any of the parker's timers expires.
+    pub(crate) fn all(&self) -> BorrowedFd<'_> {
+        self.shared.epoll.as_fd()
     }
 
-    fn expired(&self) -> bool {
-        self.0.take() == Expiry::Expired
+    /// This timer's own descriptor.
+    pub(crate) fn own(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
     }
 }
 
 impl Alarm for TimerAlarm {
     fn arm(&self, at: u64, _remote: bool) -> Armed {
-        self.set(at)
+        // Fails only for arguments that cannot occur: the descriptor is ours and the time is valid.
+        let set = self.timer.set((at != NEVER).then_some(at));
+        debug_assert!(set.is_ok(), "{set:?}");
+        Armed::Timer
     }
 
-    fn take_expiry(&self) -> bool {
-        self.expired()
-    }
-
-    fn ring(&self) {
-        // The host waits by its own means and wakes by its own means.
-    }
-}
-
-impl AsFd for TimerAlarm {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-struct Shared {
-    timer: TimerAlarm,
-    bell: EventFd,
-}
-
-impl Alarm for Shared {
-    fn arm(&self, at: u64, _remote: bool) -> Armed {
-        self.timer.set(at)
-    }
-
-    fn take_expiry(&self) -> bool {
-        self.timer.expired()
+    fn take_expiry(&self) -> Expiry {
+        match self.timer.take() {
+            timerfd::Expiry::NotYet => Expiry::NotYet,
+            timerfd::Expiry::Expired => Expiry::Expired,
+            timerfd::Expiry::ClockSet => Expiry::ClockSet,
+        }
     }
 
     fn ring(&self) {
-        self.bell.ring();
+        if let Some(bell) = &self.shared.bell {
+            bell.ring();
+        }
+    }
+
+    fn open(&self, clock: Clock) -> io::Result<Arc<dyn Alarm>> {
+        Ok(Arc::new(TimerAlarm::new(clock, self.shared.clone())?))
     }
 }
 
-struct TimerFdPark {
-    epoll: Epoll,
-    shared: Arc<Shared>,
-}
+struct TimerFdPark(Arc<Shared>);
 
 impl Park for TimerFdPark {
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<bool> {
-        let ready = self.epoll.wait(max)?;
-        if ready.has(RING) {
-            self.shared.bell.clear();
+    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
+        let ready = self.0.epoll.wait(max)?;
+        if ready.has(RING)
+            && let Some(bell) = &self.0.bell
+        {
+            bell.clear();
         }
-        Ok(ready.has(TIMER))
+        let expired = |c: &Clock| ready.has(*c as u32);
+        Ok(Clock::ALL.into_iter().filter(expired).fold(Clocks::default(), Clocks::with))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.epoll.as_fd())
+        Some(self.0.epoll.as_fd())
     }
 }
 
 /// A parker.
 pub(crate) fn build() -> Result<Halves, BuildError> {
-    let epoll = Epoll::new().map_err(BuildError::new("an epoll descriptor"))?;
-    let timer = TimerAlarm::new()?;
     let bell = EventFd::new().map_err(BuildError::new("an eventfd"))?;
-    epoll
-        .add(timer.as_fd(), TIMER)
-        .and_then(|()| epoll.add(bell.as_fd(), RING))
-        .map_err(BuildError::new("an epoll registration"))?;
-    let shared = Arc::new(Shared { timer, bell });
-    Ok((Box::new(TimerFdPark { epoll, shared: shared.clone() }), shared))
+    let epoll = Epoll::new().map_err(BuildError::new("an epoll descriptor"))?;
+    epoll.add(bell.as_fd(), RING).map_err(BuildError::new("an epoll registration"))?;
+    let shared = Arc::new(Shared { epoll, bell: Some(bell) });
+    let alarm = TimerAlarm::new(Clock::Monotonic, shared.clone());
+    let alarm = alarm.map_err(BuildError::new("a timerfd"))?;
+    Ok((Box::new(TimerFdPark(shared)), Arc::new(alarm)))
+}
+
+/// A timer for a loop of the user's own.
+pub(crate) fn external() -> Result<Arc<TimerAlarm>, BuildError> {
+    let epoll = Epoll::new().map_err(BuildError::new("an epoll descriptor"))?;
+    let shared = Arc::new(Shared { epoll, bell: None });
+    let alarm = TimerAlarm::new(Clock::Monotonic, shared);
+    Ok(Arc::new(alarm.map_err(BuildError::new("a timerfd"))?))
 }

@@ -63,3 +63,11 @@ pub(crate) fn on_fork_in_child(child: extern "C" fn()) {
     #[cfg(not(unix))]
     let _ = child;
 }
+
+/// A number that is the same for all processes of this boot of the machine, and differs between boots and
+/// machines (random(4), `boot_id`); zero where there is none.
+pub(crate) fn boot_id() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(0)
+}

@@ -7,6 +7,7 @@ pub(crate) enum ClockId {
     Monotonic,
     /// The monotonic clock as of the last timer interrupt: up to 10 ms behind, and far cheaper to read.
     MonotonicCoarse,
+    Boottime,
     Realtime,
 }
 
@@ -17,6 +18,7 @@ impl ClockId {
         match self {
             ClockId::Monotonic => libc::CLOCK_MONOTONIC,
             ClockId::MonotonicCoarse => libc::CLOCK_MONOTONIC_COARSE,
+            ClockId::Boottime => libc::CLOCK_BOOTTIME,
             ClockId::Realtime => libc::CLOCK_REALTIME,
         }
     }

@@ -257,6 +257,41 @@ impl<T> Wheel<T> {
         best
     }
 
+    /// The largest pending `earliest` that is at most `at`: from then on until `at`, a call of
+    /// [`Wheel::advance`] fires the same entries. Looks at no slot of more than 64 entries, and may miss
+    /// entries that were reset to a later time; so the answer may be too early, and is `None` where it
+    /// would take too long.
+    pub(crate) fn last_earliest(&self, at: u64) -> Option<u64> {
+        for level in (0..LEVELS).rev() {
+            let mut bits = self.slots.occupied(level);
+            while bits != 0 {
+                let position = 63 - bits.leading_zeros() as usize;
+                bits &= !(1 << position);
+                let slot = level * SLOTS + position;
+                if tick_start(self.slot_start(level, position)) > at {
+                    continue;
+                }
+                if self.slots.live(slot) > RESCAN {
+                    return None;
+                }
+                let mut last = None;
+                let mut chunk = self.slots.head(slot);
+                while chunk != NIL {
+                    for item in self.slots.items(chunk).iter().filter(|i| i.entry != NIL) {
+                        if item.earliest <= at {
+                            last = last.max(Some(item.earliest));
+                        }
+                    }
+                    chunk = self.slots.next(chunk);
+                }
+                if last.is_some() {
+                    return last;
+                }
+            }
+        }
+        None
+    }
+
     /// A lower bound of the smallest pending `earliest`, found in constant time: before it,
     /// [`Wheel::advance`] fires nothing. `u64::MAX` when nothing is pending.
     #[inline]
@@ -289,6 +324,12 @@ impl<T> Wheel<T> {
     /// System calls made so far to give memory back.
     pub fn hand_backs(&self) -> u64 {
         self.entries.hand_backs() + self.slots.hand_backs()
+    }
+
+    /// Takes everything out, as a wheel of its own, and starts again at time zero: the clock was set
+    /// back. Keys stay unique.
+    pub(crate) fn restart(&mut self) -> Wheel<T> {
+        std::mem::replace(self, Wheel { sequence: self.sequence, ..Wheel::new() })
     }
 
     /// Empties the wheel: hands every pending value to `f`, in no order. Work proportional to what is
