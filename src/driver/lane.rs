@@ -20,7 +20,7 @@ use super::firing::{Firing, aligned};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
 use crate::primitive::plant::{Bug, planted};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, BriefLock, CachePadded, Ordering::Relaxed};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 use crate::window::Span;
@@ -53,7 +53,7 @@ struct Shard {
     stale: AtomicBool,
     /// `latest` is of a crowded slot, and perhaps too early.
     rough: AtomicBool,
-    state: Mutex<ShardState>,
+    state: BriefLock<ShardState>,
 }
 
 struct ShardState {
@@ -90,7 +90,7 @@ impl<K: KernelTimer> Lane<K> {
                 latest: AtomicU64::new(NEVER),
                 stale: AtomicBool::new(false),
                 rough: AtomicBool::new(false),
-                state: Mutex::new(ShardState {
+                state: BriefLock::new(ShardState {
                     life: NOBODY,
                     wheel: Wheel::new(),
                     registered: 0,
