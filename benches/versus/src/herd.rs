@@ -82,6 +82,14 @@ impl<S: Future<Output = ()>> Herd<S> {
         Herd { sleeps: Vec::with_capacity(n), done: vec![false; n], wakers, left: 0, taken: Vec::with_capacity(n) }
     }
 
+    /// Makes the sleeps' own storage resident.
+    pub fn touch(&mut self) {
+        for place in self.sleeps.spare_capacity_mut() {
+            // SAFETY: the place is this vector's own and unused; what is written is not read.
+            unsafe { place.as_mut_ptr().cast::<u8>().write_volatile(0) };
+        }
+    }
+
     /// Adds a sleep and polls it. At most as many as there are wakers.
     #[inline]
     pub fn add(&mut self, sleep: S) {

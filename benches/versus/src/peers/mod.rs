@@ -2,7 +2,7 @@
 
 mod by_hand;
 
-pub use by_hand::{Heap, Map};
+pub use by_hand::{BareLoop, Heap, HeapSleep, Map, MapSleep};
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -16,6 +16,17 @@ pub trait Peer: 'static {
     fn sleep(d: Duration, slack: Duration) -> impl Future<Output = ()>;
     /// Runs a future in a fresh runtime of this library.
     fn block_on<F: Future<Output = T> + 'static, T: Send + 'static>(future: F) -> T;
+    /// Kernel calls its timers have made so far, where it counts them. Called inside of `block_on`.
+    fn kernel_calls() -> Option<u64> {
+        None
+    }
+    /// Gives memory back on demand, where it can.
+    fn reap() {}
+}
+
+fn current_kernel_calls() -> Option<u64> {
+    let m = slackwheel::Handle::current().metrics().ok()?;
+    Some(m.arm_calls + m.kick_calls)
 }
 
 /// Runs `$body` with `$P` standing for the peer called `$name`.
@@ -53,6 +64,12 @@ impl Peer for Ours {
     fn block_on<F: Future<Output = T> + 'static, T: Send + 'static>(future: F) -> T {
         slackwheel::Driver::new().expect("a driver").block_on(future)
     }
+    fn kernel_calls() -> Option<u64> {
+        current_kernel_calls()
+    }
+    fn reap() {
+        let _ = slackwheel::Handle::current().reap();
+    }
 }
 
 /// slackwheel, its free functions on a foreign executor: the default driver's thread does the waiting.
@@ -66,10 +83,21 @@ impl Peer for OursDefault {
     fn block_on<F: Future<Output = T> + 'static, T: Send + 'static>(future: F) -> T {
         futures::executor::block_on(future)
     }
+    fn kernel_calls() -> Option<u64> {
+        current_kernel_calls()
+    }
+    fn reap() {
+        let _ = slackwheel::Handle::current().reap();
+    }
 }
 
 thread_local! {
     static LOCAL: RefCell<Option<slackwheel::LocalHandle>> = const { RefCell::new(None) };
+}
+
+/// The handle of this thread's local driver, inside of its `block_on`.
+pub fn local_handle() -> slackwheel::LocalHandle {
+    LOCAL.with_borrow(|l| l.clone()).expect("inside of block_on")
 }
 
 /// slackwheel, a local driver.
@@ -86,6 +114,12 @@ impl Peer for OursLocal {
         let output = driver.block_on(future);
         LOCAL.set(None);
         output
+    }
+    fn kernel_calls() -> Option<u64> {
+        LOCAL.with_borrow(|l| l.as_ref().map(|l| l.metrics().arm_calls))
+    }
+    fn reap() {
+        LOCAL.with_borrow(|l| l.as_ref().expect("inside of block_on").reap());
     }
 }
 
@@ -104,7 +138,7 @@ impl Peer for TokioCt {
 }
 
 /// A future that may move to another thread, which the compiler cannot see through `impl Future`.
-struct Movable<F>(F);
+pub struct Movable<F>(pub F);
 
 // SAFETY: it wraps only the scenarios of this program on tokio's timers: those are `Send`, the rest of a
 // scenario is plain data that no other thread refers to, and it is moved before it is first polled.

@@ -51,6 +51,7 @@ pub fn run<P: Peer>(others: usize, order: Order, budget_ms: u64) -> Values {
             };
             batch(20_000);
             let allocations = sys::allocations();
+            let calls = P::kernel_calls();
             let (start, cpu, all) = (sys::monotonic(), sys::thread_cpu(), sys::process_cpu());
             let mut ops = 0u64;
             while sys::monotonic() - start < budget_ms * 1_000_000 {
@@ -58,12 +59,16 @@ pub fn run<P: Peer>(others: usize, order: Order, budget_ms: u64) -> Values {
                 ops += 1000;
             }
             let n = ops as f64;
-            let values = vec![
+            let mut values = vec![
                 ("ns", (sys::thread_cpu() - cpu) / n),
                 ("wall_ns", (sys::monotonic() - start) as f64 / n),
                 ("process_ns", (sys::process_cpu() - all) / n),
+                ("floor_ns", floor(&waker)),
                 ("allocations", (sys::allocations() - allocations) as f64 / n),
             ];
+            if let (Some(before), Some(after)) = (calls, P::kernel_calls()) {
+                values.push(("kernel_calls", (after - before) as f64 / n));
+            }
             // Dropping a million of them is not part of the sample.
             std::mem::forget(pending);
             values
@@ -72,3 +77,14 @@ pub fn run<P: Peer>(others: usize, order: Order, budget_ms: u64) -> Values {
     })
 }
 
+
+/// What nobody can do without: one reading of the clock and one reference to the waker.
+fn floor(waker: &std::task::Waker) -> f64 {
+    const N: u64 = 100_000;
+    let cpu = sys::thread_cpu();
+    for _ in 0..N {
+        std::hint::black_box(std::time::Instant::now());
+        drop(std::hint::black_box(waker.clone()));
+    }
+    (sys::thread_cpu() - cpu) / N as f64
+}

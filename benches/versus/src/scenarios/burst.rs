@@ -1,0 +1,146 @@
+//! A million timers in random order, driven to the end; and what is left of their memory.
+
+use super::{Random, Values};
+use crate::herd::{Herd, Next, Wakers};
+use crate::peers::Peer;
+use crate::sys;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+/// Insert, drive, drop: CPU, allocations and bytes of each timer.
+pub fn run<P: Peer>(n: usize, spread: Duration) -> Values {
+    P::block_on(async move {
+        let mut random = Random::new();
+        // Churn first: nobody's free list is in order in a program that has run for a while.
+        {
+            let mut herd = Herd::with_wakers(Wakers::new(n / 4));
+            let mut order: Vec<usize> = (0..n / 4).collect();
+            for i in 0..order.len() {
+                herd.add(P::sleep(Duration::from_secs(10), Duration::ZERO));
+                order.swap(i, random.between(0, i as u64 + 1) as usize);
+            }
+            for i in order {
+                herd.drop_one(i);
+            }
+        }
+        let mut herd = Herd::with_wakers(Wakers::new(n));
+        let (live, resident) = (sys::live_bytes(), sys::resident());
+        let (allocations, cpu) = (sys::allocations(), sys::process_cpu());
+        for _ in 0..n {
+            let d = Duration::from_nanos(random.between(1, spread.as_nanos() as u64));
+            herd.add(P::sleep(d, Duration::ZERO));
+        }
+        let inserted = sys::process_cpu();
+        let allocations = sys::allocations() - allocations;
+        let (heap, grown) = (sys::live_bytes() - live, sys::resident() - resident);
+        poll_fn(|cx| {
+            match herd.poll(cx, |_| Next::Done, |d, s| P::sleep(d, s)) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        let driven = sys::process_cpu();
+        herd.clear();
+        let end = sys::process_cpu();
+        let n = n as f64;
+        vec![
+            ("cpu_ns", (end - cpu) / n),
+            ("insert_ns", (inserted - cpu) / n),
+            ("drive_ns", (driven - inserted) / n),
+            ("drop_ns", (end - driven) / n),
+            ("allocations", allocations as f64 / n),
+            ("heap_bytes", heap / n),
+            ("resident_bytes", grown / n),
+        ]
+    })
+}
+
+/// A million far timers, all but every `keep`-th (0: all) dropped in random order: per cent of the
+/// memory that came with them and went back.
+pub fn returned<P: Peer>(n: usize, keep: usize) -> Values {
+    P::block_on(async move {
+        let mut random = Random::new();
+        let mut herd = Herd::with_wakers(Wakers::new(n));
+        herd.touch();
+        let mut order: Vec<usize> = (0..n).collect();
+        for i in 0..n {
+            order.swap(i, random.between(0, i as u64 + 1) as usize);
+        }
+        // A driver that has been in use; then the sleeps' own storage is there, and only the rest counts.
+        P::sleep(Duration::from_millis(1), Duration::ZERO).await;
+        sys::trim();
+        let before = sys::resident();
+        for _ in 0..n {
+            let ms = random.between(3_600_000, 7_200_000);
+            herd.add(P::sleep(Duration::from_millis(ms), Duration::ZERO));
+        }
+        let peak = sys::resident();
+        let kept = if keep == 0 { 0 } else { n / keep };
+        for i in &order[kept..] {
+            herd.drop_one(*i);
+        }
+        P::reap();
+        sys::trim();
+        let after = sys::resident();
+        vec![
+            ("returned_percent", 100.0 * (peak - after) / (peak - before)),
+            ("peak_bytes", (peak - before) / n as f64),
+        ]
+    })
+}
+
+/// The longest turn while a million timers cascade, and the longest insert into the same shard meanwhile.
+/// Of this crate alone: it is about its own lock.
+pub fn stall(n: usize) -> Values {
+    let mut driver = slackwheel::Driver::new().expect("a driver");
+    let handle = driver.handle();
+    let mut random = Random::new();
+    let waker = super::counted_waker();
+    let mut sleeps = Vec::with_capacity(n);
+    for _ in 0..n {
+        let d = Duration::from_nanos(random.between(400_000_000, 1_400_000_000));
+        sleeps.push(handle.sleep(d));
+        let last = sleeps.last_mut().expect("just pushed");
+        super::poll_once(std::pin::Pin::new(last), &waker);
+    }
+    let shards = std::thread::available_parallelism().map_or(1, usize::from).next_power_of_two();
+    // Threads take the shards in turn: the next one that gets this thread's shard.
+    for _ in 1..shards.max(2) {
+        let handle = driver.handle();
+        let poll = move || super::poll_and_drop(handle.sleep(Duration::from_secs(1)), &super::counted_waker());
+        std::thread::spawn(poll).join().expect("it does not panic");
+    }
+    let stop = AtomicBool::new(false);
+    let (stop, longest_turn, stall) = std::thread::scope(|s| {
+        let inserts = s.spawn(|| {
+            let waker = super::counted_waker();
+            let mut longest = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let (aside, start) = (sys::pushed_aside(), sys::monotonic());
+                super::poll_and_drop(handle.sleep(Duration::from_secs(9)), &waker);
+                let took = sys::monotonic() - start;
+                // A thread that was pushed aside by another program did not wait for the lock.
+                if sys::pushed_aside() == aside {
+                    longest = longest.max(took);
+                }
+            }
+            longest
+        });
+        let mut longest = 0;
+        let end = sys::monotonic() + 1_500_000_000;
+        while sys::monotonic() < end {
+            let (aside, start) = (sys::pushed_aside(), sys::monotonic());
+            let _ = driver.turn();
+            if sys::pushed_aside() == aside {
+                longest = longest.max(sys::monotonic() - start);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (&stop, longest, inserts.join().expect("it does not panic"))
+    });
+    assert!(stop.load(Ordering::Relaxed));
+    vec![("longest_turn_ms", longest_turn as f64 / 1e6), ("longest_stall_ms", stall as f64 / 1e6)]
+}
