@@ -91,8 +91,10 @@ impl Alone {
         let end = self.now + 61_000_000_000;
         while self.now < end {
             self.now = self.wheel.next_wake().map_or(end, |w| w.min(end));
-            let step = self.wheel.advance(self.now, usize::MAX, |f| drop(black_box(f.value)));
-            black_box(step);
+            let step = self.wheel.advance(self.now, usize::MAX, |f| {
+                black_box(f.value);
+            });
+            assert!(!step.more);
         }
         self.keys.clear();
     }
@@ -133,10 +135,12 @@ impl Driven {
     }
 }
 
-const OPERATIONS: [(&str, fn(usize)); 8] = [
+/// A name, and what runs the operation so many times.
+type Operation = (&'static str, fn(usize));
+
+const OPERATIONS: [Operation; 8] = [
     ("insert", |n| {
         let mut alone = Alone::new();
-        // Every round is cancelled in both runs of a comparison: of a short one there are no rounds.
         for _ in 0..n / ROUND {
             alone.fill();
             // Forgotten, not cancelled: the wheel grows by the count.

@@ -82,11 +82,11 @@ pub use future::{
     BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
     sleep_until_system,
 };
-pub use future::{LocalSleep, LocalTimeout};
 pub use future::{
     Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
     sleep_window, timeout, timeout_at, timeout_range,
 };
+pub use future::{LocalSleep, LocalTimeout};
 pub use metrics::{Lateness, Metrics};
 pub use window::Window;
 

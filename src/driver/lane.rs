@@ -20,7 +20,9 @@ use super::firing::{Firing, aligned};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
 use crate::primitive::plant::{Bug, planted};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, BriefLock, CachePadded, Ordering::Relaxed};
+use crate::primitive::{
+    AtomicBool, AtomicU8, AtomicU64, BriefLock, CachePadded, Ordering::Relaxed,
+};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 use crate::window::Span;
@@ -217,6 +219,13 @@ impl<K: KernelTimer> Lane<K> {
             self.arming.cover(new.latest, self);
         }
         true
+    }
+
+    /// True when nothing with this `earliest` can be pending in the shard any more, which is seen without
+    /// its lock: the bound was at or below it since it was inserted, and passes it only when it has left.
+    #[inline]
+    pub(crate) fn has_passed(&self, shard: usize, earliest: u64) -> bool {
+        self.shard(shard).earliest.load(Relaxed) > earliest
     }
 
     /// Asks after an entry and leaves `waker` with it when it is pending.

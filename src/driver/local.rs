@@ -263,11 +263,7 @@ impl LocalDriver {
             counters: Metrics::default(),
         };
         LocalDriver {
-            local: Rc::new(Local {
-                state: RefCell::new(state),
-                manual,
-                closed: Cell::new(false),
-            }),
+            local: Rc::new(Local { state: RefCell::new(state), manual, closed: Cell::new(false) }),
             park,
             bell: Arc::new(Bell::new(alarm.clone())),
             alarm,
@@ -383,10 +379,7 @@ impl LocalDriver {
 
     fn fire(&mut self) -> Turn {
         let now = self.local.now();
-        if self.set <= now
-            && !self.is_foreign()
-            && self.alarm.take_expiry() != Expiry::NotYet
-        {
+        if self.set <= now && !self.is_foreign() && self.alarm.take_expiry() != Expiry::NotYet {
             self.set = NEVER;
         }
         let turn = self.local.turn(now, &mut self.batch);

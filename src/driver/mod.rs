@@ -41,8 +41,8 @@ pub(crate) use core::ClockLane;
 pub(crate) use default::{ensure_driven, handle as default_handle};
 pub(crate) use enter::{may_be_ready, shard, was_pending};
 pub(crate) use lane::Polled;
-pub(crate) use local::Local;
 use lane::Turned;
+pub(crate) use local::Local;
 
 use crate::clock::{self, Clock};
 use crate::error::BuildError;

@@ -79,10 +79,14 @@ pub struct LocalSleep {
 
 enum State {
     /// Not registered; `look` when the first poll must read the clock.
-    Idle { look: bool },
+    Idle {
+        look: bool,
+    },
     Pending(Key),
     /// Completed, and how long after `earliest`.
-    Done { late: u64 },
+    Done {
+        late: u64,
+    },
     /// Its driver has gone; the default driver has it now.
     Moved(Box<Sleep>),
     /// The manual clock it was waiting for has gone.

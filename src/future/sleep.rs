@@ -312,7 +312,10 @@ impl Sleep {
         if let Some(lane) = self.lane() {
             let now = self.handle.reading();
             if now >= self.span.earliest && now != NEVER {
-                self.unregister();
+                // Mostly a turn has fired it, and then there is nothing to take out.
+                if !lane.has_passed(shard, self.span.earliest) {
+                    self.unregister();
+                }
                 return self.complete(now);
             }
             match lane.poll(shard, self.handle.life, key, cx.waker()) {

@@ -114,11 +114,11 @@ impl<E> Arena<E> {
         (Self::PER_BLOCK * std::mem::size_of::<E>()).div_ceil(PAGE).saturating_mul(PAGE);
 
     /// Of one segment.
-    const LAYOUT: Layout =
-        match Layout::from_size_align(SEGMENT as usize * Self::BLOCK_BYTES, PAGE) {
-            Ok(layout) if layout.size() > 0 => layout,
-            _ => panic!("elements of no size have no segments"),
-        };
+    const LAYOUT: Layout = match Layout::from_size_align(SEGMENT as usize * Self::BLOCK_BYTES, PAGE)
+    {
+        Ok(layout) if layout.size() > 0 => layout,
+        _ => panic!("elements of no size have no segments"),
+    };
 
     pub(super) const fn new() -> Self {
         Arena {

@@ -292,7 +292,7 @@ impl<T> Wheel<T> {
         None
     }
 
-    /// A lower bound of the smallest pending `earliest`, found in constant time: before it,
+    /// A lower bound of the smallest pending `earliest`, found by looking at no more than 64 entries: before it,
     /// [`Wheel::advance`] fires nothing. `u64::MAX` when nothing is pending.
     #[inline]
     pub fn first_due(&self) -> u64 {
@@ -300,8 +300,10 @@ impl<T> Wheel<T> {
             return 0;
         }
         match self.first_slot() {
-            // An entry inserted in the past is in the cursor's slot, before its own time.
-            Some((0, at)) if self.slot_start(0, at) <= self.cursor => 0,
+            // An entry inserted in the past is in the cursor's slot, before its own time: look.
+            Some((0, at)) if self.slot_start(0, at) <= self.cursor => {
+                if self.slots.live(at) > RESCAN { 0 } else { self.slots.min_earliest(at) }
+            }
             Some((level, at)) => tick_start(self.slot_start(level, at)),
             None => NEVER,
         }

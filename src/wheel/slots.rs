@@ -364,6 +364,18 @@ impl Slots {
         self.stale[slot / SLOTS] &= !(1 << (slot % SLOTS));
     }
 
+    /// The smallest `earliest` of the slot: O(items of the slot).
+    pub(super) fn min_earliest(&self, slot: usize) -> u64 {
+        let mut min = NEVER;
+        let mut chunk = self.lists[slot].head;
+        while chunk != NIL {
+            let items = self.items(chunk).iter().filter(|i| i.entry != NIL);
+            min = items.fold(min, |min, item| min.min(item.earliest));
+            chunk = self.next(chunk);
+        }
+        min
+    }
+
     pub(super) fn resident_bytes(&self) -> usize {
         self.chunks.resident_bytes()
     }

@@ -12,23 +12,15 @@ struct Shared {
     parent: Option<Waker>,
 }
 
-struct Node {
-    shared: &'static Mutex<Shared>,
-    index: u32,
-}
+/// One herd at a time: so a waker is its index and nothing else, and costs no memory access.
+static SHARED: Mutex<Shared> = Mutex::new(Shared { woken: Vec::new(), parent: None });
 
-static VTABLE: RawWakerVTable = RawWakerVTable::new(
-    |node| RawWaker::new(node, &VTABLE),
-    wake,
-    wake,
-    |_| {},
-);
+static VTABLE: RawWakerVTable =
+    RawWakerVTable::new(|index| RawWaker::new(index, &VTABLE), wake, wake, |_| {});
 
-fn wake(node: *const ()) {
-    // SAFETY: the pointer is to a leaked `Node` (see `Herd::new`), shared for ever.
-    let node = unsafe { &*node.cast::<Node>() };
-    let mut shared = node.shared.lock().unwrap();
-    shared.woken.push(node.index);
+fn wake(index: *const ()) {
+    let mut shared = SHARED.lock().unwrap();
+    shared.woken.push(index.addr() as u32);
     let parent = if shared.woken.len() == 1 { shared.parent.take() } else { None };
     drop(shared);
     if let Some(parent) = parent {
@@ -36,27 +28,10 @@ fn wake(node: *const ()) {
     }
 }
 
-/// The wakers of a herd, made before anything is measured.
-pub struct Wakers {
-    shared: &'static Mutex<Shared>,
-    nodes: &'static [Node],
-}
-
-impl Wakers {
-    /// Leaks its nodes: wakers may outlive everything, and the process ends soon.
-    pub fn new(n: usize) -> Self {
-        let shared: &'static Mutex<Shared> =
-            Box::leak(Box::new(Mutex::new(Shared { woken: Vec::with_capacity(n), parent: None })));
-        let nodes = (0..n as u32).map(|index| Node { shared, index }).collect::<Vec<_>>();
-        Wakers { shared, nodes: nodes.leak() }
-    }
-
-    pub fn get(&self, index: usize) -> Waker {
-        let node: *const Node = &self.nodes[index];
-        // SAFETY: the table's functions expect a pointer to a leaked node; a clone is the same pointer
-        // and a drop does nothing.
-        unsafe { Waker::from_raw(RawWaker::new(node.cast(), &VTABLE)) }
-    }
+fn waker(index: usize) -> Waker {
+    // SAFETY: the table's functions take the data as a number and never as a pointer; a clone is the same
+    // number and a drop does nothing.
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(index), &VTABLE)) }
 }
 
 /// What becomes of a sleep that has completed.
@@ -66,49 +41,64 @@ pub enum Next {
     Sleep(Duration, Duration),
 }
 
-/// Sleeps in place: they never move once polled, and `None` has been dropped.
-pub struct Herd<S> {
-    sleeps: Vec<Option<S>>,
+struct Place<S> {
+    /// `None`: dropped.
+    sleep: Option<S>,
     /// Completed: a waker that comes once more must not poll it again.
-    done: Vec<bool>,
-    wakers: Wakers,
+    done: bool,
+}
+
+/// Sleeps in place: they are polled and dropped where they are, and never move.
+pub struct Herd<S> {
+    places: Vec<Place<S>>,
     pub left: usize,
     taken: Vec<u32>,
 }
 
 impl<S: Future<Output = ()>> Herd<S> {
-    pub fn with_wakers(wakers: Wakers) -> Self {
-        let n = wakers.nodes.len();
-        Herd { sleeps: Vec::with_capacity(n), done: vec![false; n], wakers, left: 0, taken: Vec::with_capacity(n) }
+    /// A herd of at most `n`, instead of the last one.
+    pub fn new(n: usize) -> Self {
+        let mut shared = SHARED.lock().unwrap();
+        shared.woken = Vec::with_capacity(n);
+        shared.parent = None;
+        Herd { places: Vec::with_capacity(n), left: 0, taken: Vec::with_capacity(n) }
+    }
+
+    /// Bytes of its own storage.
+    pub fn bytes(&self) -> f64 {
+        let lists = self.taken.capacity() + SHARED.lock().unwrap().woken.capacity();
+        (self.places.capacity() * size_of::<Place<S>>() + lists * size_of::<u32>()) as f64
     }
 
     /// Makes the sleeps' own storage resident.
     pub fn touch(&mut self) {
-        for place in self.sleeps.spare_capacity_mut() {
+        for place in self.places.spare_capacity_mut() {
             // SAFETY: the place is this vector's own and unused; what is written is not read.
             unsafe { place.as_mut_ptr().cast::<u8>().write_volatile(0) };
         }
     }
 
-    /// Adds a sleep and polls it. At most as many as there are wakers.
+    /// Adds a sleep and polls it.
     #[inline]
     pub fn add(&mut self, sleep: S) {
-        let i = self.sleeps.len();
-        assert!(i < self.sleeps.capacity(), "the vector must not move its sleeps");
-        self.sleeps.push(Some(sleep));
+        let i = self.places.len();
+        assert!(i < self.places.capacity(), "the vector must not move its sleeps");
+        self.places.push(Place { sleep: Some(sleep), done: false });
         self.left += 1;
         self.poll_one(i);
     }
 
     #[inline]
     fn poll_one(&mut self, i: usize) -> bool {
-        let Some(sleep) = self.sleeps[i].as_mut().filter(|_| !self.done[i]) else { return false };
+        let Place { sleep: Some(sleep), done } = &mut self.places[i] else { return false };
+        if *done {
+            return false;
+        }
         // SAFETY: a sleep stays in its place in the vector, which never grows, until it is dropped there.
         let sleep = unsafe { Pin::new_unchecked(sleep) };
-        let waker = self.wakers.get(i);
-        match sleep.poll(&mut Context::from_waker(&waker)) {
+        match sleep.poll(&mut Context::from_waker(&waker(i))) {
             Poll::Ready(()) => {
-                self.done[i] = true;
+                *done = true;
                 self.left -= 1;
                 true
             }
@@ -116,20 +106,20 @@ impl<S: Future<Output = ()>> Herd<S> {
         }
     }
 
-    /// Drops a sleep; true when it was there.
-    pub fn drop_one(&mut self, i: usize) -> bool {
-        self.left -= !self.done[i] as usize;
-        self.done[i] = true;
-        self.sleeps[i].take().is_some()
+    /// Drops a sleep.
+    pub fn drop_one(&mut self, i: usize) {
+        let place = &mut self.places[i];
+        self.left -= !place.done as usize;
+        place.done = true;
+        // In its place: it is pinned.
+        place.sleep = None;
     }
 
     /// Drops all sleeps.
     pub fn clear(&mut self) {
-        self.sleeps.clear();
+        self.places.clear();
     }
-}
 
-impl<S: Future<Output = ()>> Herd<S> {
     /// Polls every woken sleep; `make` makes the sleep that follows a completed one. True when none is
     /// left.
     pub fn poll(
@@ -140,7 +130,7 @@ impl<S: Future<Output = ()>> Herd<S> {
     ) -> bool {
         loop {
             {
-                let mut shared = self.wakers.shared.lock().unwrap();
+                let mut shared = SHARED.lock().unwrap();
                 std::mem::swap(&mut shared.woken, &mut self.taken);
                 if self.taken.is_empty() {
                     match &mut shared.parent {
@@ -155,8 +145,7 @@ impl<S: Future<Output = ()>> Herd<S> {
                 if self.poll_one(i)
                     && let Next::Sleep(d, slack) = done(i)
                 {
-                    self.sleeps[i] = Some(make(d, slack));
-                    self.done[i] = false;
+                    self.places[i] = Place { sleep: Some(make(d, slack)), done: false };
                     self.left += 1;
                     self.poll_one(i);
                 }

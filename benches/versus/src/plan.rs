@@ -22,13 +22,6 @@ pub enum Target {
 
 use Target::{AtLeast, AtMost, Times};
 
-#[derive(Clone, Copy)]
-pub enum Floor {
-    Value(f64),
-    /// Measured beside ours, under this key.
-    Key(&'static str),
-}
-
 /// One value of a group's samples.
 pub struct Figure {
     /// Behind the group's name; may be empty.
@@ -36,7 +29,8 @@ pub struct Figure {
     pub key: &'static str,
     pub unit: &'static str,
     pub better: Better,
-    pub floor: Option<Floor>,
+    /// What the machine itself costs: measured beside ours, under this key.
+    pub floor: Option<&'static str>,
     /// Of ours alone.
     pub limit: Option<Target>,
     /// Another key of our own samples to stand beside.
@@ -53,7 +47,7 @@ impl Figure {
         self.limit = Some(limit);
         self
     }
-    fn floor(mut self, floor: Floor) -> Figure {
+    fn floor(mut self, floor: &'static str) -> Figure {
         self.floor = Some(floor);
         self
     }
@@ -104,7 +98,7 @@ fn group(
 
 const TOKIO: &str = "tokio-ct|tokio-mt";
 /// A reading of the clock, and the reference count of a waker.
-const CHURN_FLOOR: Floor = Floor::Key("floor_ns");
+const CHURN_FLOOR: &str = "floor_ns";
 
 fn ns(name: &'static str) -> Figure {
     Figure::new(name, "ns", "ns", Lower)
@@ -177,12 +171,7 @@ fn churn(all: &mut Vec<Group>, ms: u64) {
         {
             let mut figures = vec![ns("")];
             if ours == "slackwheel" || order == "earliest-slack" {
-                figures.push(Figure::new(
-                    "kernel calls each",
-                    "kernel_calls",
-                    "calls",
-                    Lower,
-                ));
+                figures.push(Figure::new("kernel calls each", "kernel_calls", "calls", Lower));
                 if ours == "slackwheel" {
                     figures[1].limit = Some(AtMost(0.0));
                 }
@@ -349,8 +338,7 @@ fn precise(all: &mut Vec<Group>, quick: bool) {
                     Lower,
                 )
                 .limit(AtMost(6.0)),
-                Figure::new("CPU over the loop's", "own_cpu_ratio", "x", Lower)
-                    .limit(AtMost(1.3)),
+                Figure::new("CPU over the loop's", "own_cpu_ratio", "x", Lower).limit(AtMost(1.3)),
                 Figure::new("late with a spin tail", "spun_late_us", "us", Lower)
                     .against("late_us"),
                 Figure::new("CPU with a spin tail", "spun_cpu_us", "us", Lower).against("cpu_us"),
@@ -403,7 +391,7 @@ fn wakeups(all: &mut Vec<Group>, quick: bool) {
             late.limit = Some(AtMost(60.0));
         }
         let mut figures = vec![
-            Figure::new("wakeups", "wakeups", "", Lower).floor(Floor::Key("optimum")),
+            Figure::new("wakeups", "wakeups", "", Lower).floor("optimum"),
             ratio,
             Figure::new("CPU", "cpu_ms", "ms", Lower),
         ];

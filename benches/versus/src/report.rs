@@ -73,12 +73,8 @@ pub fn rows(groups: &[Group], measured: &Measured) -> Vec<Row> {
             };
             let kind = (spec.unit, spec.better);
             let Some(ours) = measured.stats(at, group.ours, spec.key) else { continue };
-            let floor = spec.floor.and_then(|key| match key {
-                crate::plan::Floor::Value(v) => Some(v),
-                crate::plan::Floor::Key(key) => {
-                    measured.stats(at, group.ours, key).map(|s| s.median)
-                }
-            });
+            let floor = spec.floor.and_then(|key| measured.stats(at, group.ours, key));
+            let floor = floor.map(|s| s.median);
             if let Some(limit) = spec.limit {
                 let (name, value) = match limit {
                     Target::AtMost(x) | Target::AtLeast(x) => ("limit", x),

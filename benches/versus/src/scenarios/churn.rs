@@ -77,7 +77,6 @@ pub fn run<P: Peer>(others: usize, order: Order, budget_ms: u64) -> Values {
     })
 }
 
-
 /// What nobody can do without: one reading of the clock and one reference to the waker.
 fn floor(waker: &std::task::Waker) -> f64 {
     const N: u64 = 100_000;

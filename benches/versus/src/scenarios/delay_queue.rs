@@ -9,7 +9,7 @@ use tokio_util::time::{DelayQueue, delay_queue::Key};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let rt = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    rt.expect("a runtime").block_on(future)
+    rt.expect("a runtime").block_on(tokio::task::unconstrained(future))
 }
 
 fn ahead(random: &mut Random) -> Duration {

@@ -15,11 +15,11 @@ pub mod timeouts;
 use crate::{sys, with_peer};
 use std::time::Duration;
 
+use std::future::Future;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::future::Future;
 
 /// Named values of one run of one peer.
 pub type Values = Vec<(&'static str, f64)>;

@@ -1,7 +1,7 @@
 //! Ten thousand periodic timers: wakeups against the fewest possible.
 
 use super::{Random, Values};
-use crate::herd::{Herd, Next, Wakers};
+use crate::herd::{Herd, Next};
 use crate::peers::Peer;
 use crate::sys;
 use std::cell::RefCell;
@@ -80,7 +80,7 @@ pub fn run<P: Peer>(n: usize, slack: Slack, span: Duration) -> Values {
     P::block_on(async move {
         let timers = schedule(n);
         let span = span.as_nanos() as u64;
-        let mut herd = Herd::with_wakers(Wakers::new(n));
+        let mut herd = Herd::new(n);
         let start = sys::monotonic() + 50_000_000;
         let mut next: Vec<u64> = timers.iter().map(|t| start + t.1).collect();
         let ahead = |at: u64| Duration::from_nanos(at.saturating_sub(sys::monotonic()));
@@ -141,7 +141,7 @@ pub fn manual(n: usize, slack: Slack, span: Duration) -> Values {
         handle.sleep_window(slackwheel::Window::with_slack(earliest, slack))
     };
     let next: Rc<RefCell<Vec<u64>>> = Rc::new(RefCell::new(timers.iter().map(|t| t.1).collect()));
-    let mut herd = Herd::with_wakers(Wakers::new(n));
+    let mut herd = Herd::new(n);
     for i in 0..n {
         let at = next.borrow()[i];
         herd.add(sleep(at, i));

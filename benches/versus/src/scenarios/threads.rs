@@ -44,9 +44,7 @@ fn apart<P: Peer>(others: usize, ms: u64) -> (f64, f64) {
         let threads: Vec<_> = (0..n)
             .map(|i| {
                 let start = start.clone();
-                std::thread::spawn(move || {
-                    P::block_on(churn::<P>(others / n, i as u64, ms, start))
-                })
+                std::thread::spawn(move || P::block_on(churn::<P>(others / n, i as u64, ms, start)))
             })
             .collect();
         threads.into_iter().map(|t| t.join().expect("it does not panic")).sum::<f64>() / 1e6

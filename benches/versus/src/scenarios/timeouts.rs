@@ -27,7 +27,9 @@ impl Future for After {
 
 pub fn run(peer: &str, pending_polls: u32, budget_ms: u64) -> Values {
     match peer {
-        "slackwheel" => timed::<Ours, _>(budget_ms, pending_polls, |f| slackwheel::timeout(LIMIT, f)),
+        "slackwheel" => {
+            timed::<Ours, _>(budget_ms, pending_polls, |f| slackwheel::timeout(LIMIT, f))
+        }
         "slackwheel-default" => {
             timed::<OursDefault, _>(budget_ms, pending_polls, |f| slackwheel::timeout(LIMIT, f))
         }
