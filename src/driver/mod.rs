@@ -355,6 +355,24 @@ impl Driver {
         Turn { fired: turned.fired, more: turned.more, notified: false }
     }
 
+    /// The wait itself: whose time may have come.
+    fn wait(&mut self, max: Option<Duration>) -> Clocks {
+        loop {
+            let maybe = self.park.wait(max).unwrap_or_else(|_| {
+                // Cannot happen with descriptors of our own. Were it to, the driver would still work, a
+                // millisecond at a time, instead of spinning.
+                std::thread::sleep(Duration::from_millis(1));
+                Clocks::ALL
+            });
+            // A wait that a timer ended just when it was notified leaves the ring to the next one, where
+            // it means nothing; nor does a signal. Both would be spurious wakeups.
+            let nothing = maybe == Clocks::default() && !self.bell.is_notified();
+            if !nothing || max.is_some() || self.handle.is_shut_down() {
+                return maybe;
+            }
+        }
+    }
+
     fn wait_and_fire(&mut self, max: Option<Duration>) -> Turn {
         let core = self.handle.core;
         if self.handle.is_shut_down() {
@@ -376,12 +394,7 @@ impl Driver {
                 return Turn { notified: rung, ..self.fire() };
             }
         }
-        let maybe = self.park.wait(max).unwrap_or_else(|_| {
-            // Cannot happen with descriptors of our own. Were it to, the driver would still work, a
-            // millisecond at a time, instead of spinning.
-            std::thread::sleep(Duration::from_millis(1));
-            Clocks::ALL
-        });
+        let maybe = self.wait(max);
         let rung = self.bell.finish();
         if self.handle.is_shut_down() {
             return notified;

@@ -56,7 +56,8 @@ pub(crate) enum Armed {
 
 /// The half of a parker that belongs to the thread that waits.
 pub(crate) trait Park: Send {
-    /// Waits; see the module's call order. Tells whose time may have come.
+    /// Waits; see the module's call order. Tells whose time may have come; nobody's when the wait was
+    /// rung, or interrupted.
     fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks>;
 
     /// What the wait waits for, as one descriptor to poll; `None` where there is no such thing.
@@ -146,6 +147,11 @@ impl Bell {
     /// Ends a wait; true when it had been notified.
     pub(crate) fn finish(&self) -> bool {
         self.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
+    }
+
+    /// True when there is a notification that nobody has taken.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == NOTIFIED
     }
 
     /// Takes a notification, when there is one.
