@@ -83,10 +83,10 @@ pub fn rows(groups: &[Group], measured: &Measured) -> Vec<Row> {
                 let theirs = (name, Stats::exactly(value));
                 rows.push(row(&figure, kind, ours, theirs, floor, Some(limit)));
             }
-            if let Some(key) = spec.against {
-                if let Some(theirs) = measured.stats(at, group.ours, key) {
-                    rows.push(row(&figure, kind, ours, (key, theirs), floor, None));
-                }
+            if let Some(key) = spec.against
+                && let Some(theirs) = measured.stats(at, group.ours, key)
+            {
+                rows.push(row(&figure, kind, ours, (key, theirs), floor, None));
             }
             if spec.limit.is_none() && spec.against.is_none() && group.peers.is_empty() {
                 // Reported for its own sake.

@@ -4,6 +4,10 @@ use crate::plan::Group;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No sample takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// By group, peer and key: the values of all rounds.
 #[derive(Default)]
@@ -80,13 +84,25 @@ pub fn all(groups: &[Group], rounds: usize) -> Measured {
 
 fn sample(scenario: &str, peer: &str, args: &[String]) -> Result<Vec<(String, f64)>, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let output = Command::new(program)
+    let mut child = Command::new(program)
         .args(["sample", scenario, peer])
         .args(args)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .output()
+        .spawn()
         .map_err(|e| e.to_string())?;
+    // What it prints fits into the pipes, so it can be waited for without reading.
+    let start = Instant::now();
+    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no end after {PATIENCE:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {}", output.status, said.lines().next().unwrap_or("")));

@@ -79,7 +79,7 @@ pub fn returned<P: Peer>(n: usize, keep: usize) -> Values {
             herd.add(P::sleep(Duration::from_millis(ms), Duration::ZERO));
         }
         let peak = sys::resident();
-        let kept = if keep == 0 { 0 } else { n / keep };
+        let kept = n.checked_div(keep).unwrap_or(0);
         for i in &order[kept..] {
             herd.drop_one(*i);
         }

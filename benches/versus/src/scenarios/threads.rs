@@ -3,11 +3,35 @@
 use super::{Random, Values, counted_waker, inside, poll_and_drop, poll_once};
 use crate::peers::Peer;
 use crate::sys;
-use std::sync::{Arc, Barrier, mpsc};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::Poll;
 use std::time::Duration;
 
+/// Where threads wait for each other without blocking a worker, whose queue may hold the one waited for.
+struct Start(AtomicUsize);
+
+impl Start {
+    fn of(n: usize) -> Arc<Start> {
+        Arc::new(Start(AtomicUsize::new(n)))
+    }
+
+    async fn wait(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        poll_fn(|cx| match self.0.load(Ordering::SeqCst) {
+            0 => Poll::Ready(()),
+            _ => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
 /// Operations a second of one thread that churns for `ms`, with `others` of its own pending.
-async fn churn<P: Peer>(others: usize, seed: u64, ms: u64, start: Arc<Barrier>) -> f64 {
+async fn churn<P: Peer>(others: usize, seed: u64, ms: u64, start: Arc<Start>) -> f64 {
     let waker = counted_waker();
     let mut random = Random(88_172_645_463_325_252 + seed);
     let mut pending = Vec::with_capacity(others);
@@ -18,8 +42,8 @@ async fn churn<P: Peer>(others: usize, seed: u64, ms: u64, start: Arc<Barrier>) 
         pending.push(sleep);
     }
     P::sleep(Duration::from_millis(2), Duration::ZERO).await;
+    start.wait().await;
     inside(move || {
-        start.wait();
         let begin = sys::monotonic();
         let mut ops = 0u64;
         while sys::monotonic() - begin < ms * 1_000_000 {
@@ -40,7 +64,7 @@ async fn churn<P: Peer>(others: usize, seed: u64, ms: u64, start: Arc<Barrier>) 
 /// default driver of this crate is one for all.
 fn apart<P: Peer>(others: usize, ms: u64) -> (f64, f64) {
     let run = |n: usize| {
-        let start = Arc::new(Barrier::new(n));
+        let start = Start::of(n);
         let threads: Vec<_> = (0..n)
             .map(|i| {
                 let start = start.clone();
@@ -55,7 +79,7 @@ fn apart<P: Peer>(others: usize, ms: u64) -> (f64, f64) {
 /// The same as tasks on the two workers of one runtime of tokio.
 fn on_workers<P: Peer>(others: usize, ms: u64) -> (f64, f64) {
     let run = |n: usize| {
-        let start = Arc::new(Barrier::new(n));
+        let start = Start::of(n);
         P::block_on(async move {
             let tasks: Vec<_> = (0..n)
                 .map(|i| {
