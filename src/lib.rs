@@ -28,6 +28,8 @@
 //! - In an event loop of your own: [`ExternalDriver`], a descriptor and a [`turn`](ExternalDriver::turn).
 //! - In tests: [`Driver::manual`], the same driver on a clock moved by hand.
 //! - As a data structure: [`wheel::Wheel`].
+//! - On plain threads: [`thread::sleep_range`], [`sync::blocking::Condvar`]; the slack is the kernel's there.
+//! - For timed waits of tasks: [`sync::Condvar`]. For the dials of waits that name no window: [`tunables`].
 //!
 //! # The contract
 //!
@@ -61,6 +63,7 @@
 //! wakeup that fires nothing.
 
 mod clock;
+pub mod compat;
 pub mod docs;
 mod driver;
 mod error;
@@ -68,8 +71,12 @@ mod future;
 mod metrics;
 mod park;
 mod primitive;
+pub mod sim;
+pub mod sync;
 mod sys;
+pub mod thread;
 mod tick;
+pub mod tunables;
 pub mod wheel;
 mod window;
 
@@ -78,14 +85,14 @@ pub use driver::{
     Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, LocalDriver, LocalHandle,
     ManualClock, Parker, Turn,
 };
-pub use error::{BuildError, Elapsed, InvertedWindow, Shutdown, ZeroPeriod};
+pub use error::{BuildError, Elapsed, InvalidTunable, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
     BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
     sleep_until_system,
 };
 pub use future::{
-    Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
-    sleep_window, timeout, timeout_at, timeout_range,
+    DelayQueue, Expired, Interval, MissedTicks, QueueKey, Sleep, Timeout, interval, interval_at,
+    sleep, sleep_range, sleep_until, sleep_window, timeout, timeout_at, timeout_range,
 };
 pub use future::{LocalSleep, LocalTimeout};
 pub use metrics::{Lateness, Metrics};

@@ -7,13 +7,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(not(loom))]
@@ -21,6 +21,26 @@ use std::sync::Mutex as Inner;
 
 #[cfg(loom)]
 use loom::sync::Mutex as Inner;
+
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// Std's cell in the shape of loom's, which watches who looks while another writes.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
 
 /// A mutex that ignores poisoning (see the module's header).
 #[derive(Debug, Default)]
@@ -50,13 +70,16 @@ impl<T> Mutex<T> {
 ///
 /// Releasing a [`Mutex`] costs a locked instruction, since it must see whether somebody sleeps until
 /// then: as much as a whole insert. Here a release is a plain store, and whoever finds the lock taken looks
-/// again by itself: at once, then after letting other threads run, then every 50 us. What it may cost is
+/// again by itself: at once, then letting other threads run, after some 100 us every 50 us. What it may cost is
 /// bounded: no user code runs under it, and nobody holds it for more than some 256 entries' work, so only a
 /// holder that was preempted keeps others waiting. Under loom it is loom's mutex.
 #[derive(Debug, Default)]
 pub(crate) struct BriefLock<T> {
     #[cfg(not(loom))]
     taken: AtomicBool,
+    /// Threads that found it taken.
+    #[cfg(not(loom))]
+    waiting: plain::AtomicU32,
     #[cfg(not(loom))]
     value: std::cell::UnsafeCell<T>,
     #[cfg(loom)]
@@ -75,6 +98,8 @@ impl<T> BriefLock<T> {
     pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
         self.value.lock()
     }
+
+    pub(crate) fn let_others_in(&self) {}
 }
 
 #[cfg(not(loom))]
@@ -87,6 +112,10 @@ mod brief {
     // to be sent; it is what std demands of its own mutex.
     unsafe impl<T: Send> Sync for BriefLock<T> {}
 
+    // As std's mutex, whose poisoning this crate ignores anyway (see the module's header).
+    impl<T> std::panic::UnwindSafe for BriefLock<T> {}
+    impl<T> std::panic::RefUnwindSafe for BriefLock<T> {}
+
     /// Releases the lock when dropped.
     pub(crate) struct BriefGuard<'a, T>(&'a BriefLock<T>, std::marker::PhantomData<*const ()>);
 
@@ -94,6 +123,7 @@ mod brief {
         pub(crate) const fn new(value: T) -> Self {
             BriefLock {
                 taken: super::AtomicBool::new(false),
+                waiting: super::plain::AtomicU32::new(0),
                 value: std::cell::UnsafeCell::new(value),
             }
         }
@@ -106,13 +136,31 @@ mod brief {
             BriefGuard(self, std::marker::PhantomData)
         }
 
+        /// For who takes the lock again and again: while somebody waits, waits for them in turn, for a moment.
+        /// The few nanoseconds between a release and the next lock are no chance.
+        #[inline]
+        pub(crate) fn let_others_in(&self) {
+            for _ in 0..1000 {
+                if self.waiting.load(Ordering::Relaxed) == 0 {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+
         #[cold]
         fn wait(&self) {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.take_when_free();
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+
+        fn take_when_free(&self) {
             for round in 0u32.. {
                 match round {
                     0..64 => std::hint::spin_loop(),
-                    // The holder may wait for this very CPU.
-                    64..80 => thread::yield_now(),
+                    // The holder may wait for this very CPU. Some 100 us, longer than anybody holds it.
+                    64..400 => thread::yield_now(),
                     // Or be of a lower real-time priority: then only sleeping lets it run.
                     _ => thread::sleep(std::time::Duration::from_micros(50)),
                 }
@@ -200,6 +248,12 @@ pub(crate) mod plant {
         CancelTwice,
         /// A shutdown empties a shard before it closes it.
         DrainThenClose,
+        /// A condvar's waiter believes its clock although a notify has taken it off the list.
+        TrustTheClock,
+        /// A waiter that goes without using its notify does not pass it on.
+        KeepTheNotify,
+        /// A notify looks for the task's waker before it sets the task's flag.
+        WakerFirst,
     }
 
     #[cfg(all(test, loom))]
@@ -231,13 +285,25 @@ pub(crate) mod plant {
 /// std's, also under loom: for statics (loom has no constant constructors) and for code that no
 /// model runs.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
     /// Locks, and ignores poisoning (see the module's header).
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the model of the blocking condvar needs besides threads.
+#[cfg(test)]
+pub(crate) mod test {
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::{Arc, Condvar, Mutex};
+
+    #[cfg(loom)]
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex};
 }
 
 #[cfg(all(test, not(loom)))]

@@ -18,7 +18,7 @@ use crate::clock::{self, Clock};
 use crate::error::BuildError;
 use crate::metrics::{Lateness, Metrics};
 use crate::park::scripted::{ManualClocks, ScriptedAlarm, ScriptedPark};
-use crate::park::{self, Alarm, Armed, Bell, Expiry, Park};
+use crate::park::{Alarm, Armed, Bell, Expiry, Park};
 use crate::primitive::plain::{AtomicU64, Ordering};
 use crate::sys::process::on_fork_in_child;
 use crate::tick::NEVER;
@@ -85,6 +85,8 @@ pub(crate) struct Local {
     state: RefCell<State>,
     manual: Option<Arc<ManualClocks>>,
     closed: Cell<bool>,
+    /// At or below every pending `earliest`.
+    due: Cell<u64>,
 }
 
 struct State {
@@ -116,6 +118,9 @@ impl Local {
     /// Adds a window. The caller has made sure that the driver is there.
     #[inline]
     pub(crate) fn register(&self, span: Span, waker: Waker) -> Key {
+        if span.earliest < self.due.get() {
+            self.due.set(span.earliest);
+        }
         let mut state = self.state.borrow_mut();
         state.counters.registered += 1;
         state.wheel.insert(span.earliest, span.latest, waker)
@@ -130,7 +135,16 @@ impl Local {
     /// Moves a pending entry; false when it is no longer pending.
     #[inline]
     pub(crate) fn reset(&self, key: Key, span: Span) -> bool {
+        if span.earliest < self.due.get() {
+            self.due.set(span.earliest);
+        }
         self.state.borrow_mut().wheel.reset(key, span.earliest, span.latest)
+    }
+
+    /// True when nothing with this `earliest` can be pending any more.
+    #[inline]
+    pub(crate) fn has_passed(&self, earliest: u64) -> bool {
+        self.due.get() > earliest
     }
 
     /// True while the entry is pending; then it has `waker`.
@@ -165,6 +179,7 @@ impl Local {
                     batch.push(fired.value);
                 });
                 turn.fired += step.fired;
+                self.due.set(wheel.first_due());
                 step.more
             };
             batch.wake();
@@ -237,7 +252,7 @@ impl LocalDriver {
     /// # Errors
     /// [`BuildError`] when the process has no descriptor left.
     pub fn new() -> Result<LocalDriver, BuildError> {
-        let (park, alarm) = park::auto()?;
+        let (park, alarm) = super::auto()?;
         Ok(Self::open(None, park, alarm))
     }
 
@@ -263,7 +278,12 @@ impl LocalDriver {
             counters: Metrics::default(),
         };
         LocalDriver {
-            local: Rc::new(Local { state: RefCell::new(state), manual, closed: Cell::new(false) }),
+            local: Rc::new(Local {
+                state: RefCell::new(state),
+                manual,
+                closed: Cell::new(false),
+                due: Cell::new(0),
+            }),
             park,
             bell: Arc::new(Bell::new(alarm.clone())),
             alarm,
@@ -404,7 +424,7 @@ impl LocalDriver {
         // A wake that comes due just here is armed in the past, which ends the wait at once.
         let at = self.local.next_wake();
         self.set_alarm(at);
-        if self.park.wait(max).is_err() {
+        if self.park.wait(max, &|at| at).is_err() {
             // Cannot happen with descriptors of our own. Were it to, the driver would still work, a
             // millisecond at a time, instead of spinning.
             std::thread::sleep(Duration::from_millis(1));

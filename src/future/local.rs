@@ -214,7 +214,10 @@ impl LocalSleep {
         }
         let now = self.local.now();
         if now >= self.span.earliest && now != NEVER {
-            self.unregister();
+            // Mostly a turn has fired it, and then there is nothing to take out.
+            if !self.local.has_passed(self.span.earliest) {
+                self.unregister();
+            }
             return self.complete(now);
         }
         if self.local.poll(key, cx.waker()) {

@@ -2,7 +2,8 @@
 
 use crate::clock::{self, Clock};
 use crate::driver::{self, ClockLane, Firing, Handle, NEAR, Polled};
-use crate::tick::NEVER;
+use crate::tick::{NEVER, nanos};
+use crate::tunables::{SlackRule, default_slack, plain_slack};
 use crate::wheel::Key;
 use crate::window::{Span, Window};
 use futures::future::FusedFuture;
@@ -62,6 +63,24 @@ impl Sleep {
         Sleep { handle, span, state: State::Idle { look: true } }
     }
 
+    /// A sleep that gave no slack: the default one, which is one relaxed load while none is set.
+    #[inline]
+    pub(crate) fn plain(handle: Handle, d: Duration) -> Self {
+        match plain_slack(nanos(d)) {
+            0 => Self::range(handle, d, d),
+            slack => Self::range(handle, d, d.saturating_add(Duration::from_nanos(slack))),
+        }
+    }
+
+    pub(crate) fn plain_until(handle: Handle, deadline: Instant) -> Self {
+        let at = clock::reading_of(deadline);
+        let slack = match default_slack().get() {
+            SlackRule::EXACT => 0,
+            _ => plain_slack(at.saturating_sub(handle.reading())),
+        };
+        Self::spanning(handle, Span::with_slack(at, slack))
+    }
+
     pub(crate) fn never(handle: Handle) -> Self {
         Self::spanning(handle, Span::NEVER)
     }
@@ -72,6 +91,11 @@ impl Sleep {
 
     pub(crate) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// True while an entry stands for it in a wheel, fired or not.
+    pub(super) fn is_registered(&self) -> bool {
+        matches!(self.state, State::Pending { .. })
     }
 
     /// Narrows its window to the part that a firing policy would choose, for this timer alone: with
@@ -342,7 +366,7 @@ impl Sleep {
 }
 
 /// A window as a span of readings.
-fn span_of(window: Window) -> Span {
+pub(super) fn span_of(window: Window) -> Span {
     let earliest = clock::reading_of(window.earliest());
     let slack = crate::tick::nanos(window.slack());
     Span::with_slack(earliest, slack)

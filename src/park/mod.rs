@@ -11,6 +11,10 @@
 //! 4. `Alarm::ring` ends the present or, when there is none, the next wait.
 
 #[cfg(target_os = "linux")]
+pub(crate) mod futex;
+#[cfg(target_os = "linux")]
+pub(crate) mod pwait2;
+#[cfg(target_os = "linux")]
 pub(crate) mod timerfd;
 // Last resort of every system, so it is built everywhere.
 pub(crate) mod mio;
@@ -30,6 +34,11 @@ pub(crate) trait KernelTimer {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Takes the expiry, when there is one.
     fn take_expiry(&self) -> Expiry;
+    /// True when the timer's clock surely reads `at` or more. Asked only where the answer may save an
+    /// [`arm`](KernelTimer::arm), so `false` is always right.
+    fn has_come(&self, _at: u64) -> bool {
+        false
+    }
 }
 
 /// What has become of a kernel timer.
@@ -58,7 +67,11 @@ pub(crate) enum Armed {
 pub(crate) trait Park: Send {
     /// Waits; see the module's call order. Tells whose time may have come; nobody's when the wait was
     /// rung, or interrupted.
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks>;
+    ///
+    /// `from(at)` is the first instant of the monotonic clock at which a turn serves the same pending
+    /// timers as at `at`, the armed time: a parker may let the kernel choose between the two. It takes
+    /// locks; a parker that has no use for it does not call it.
+    fn wait(&mut self, max: Option<Duration>, from: &dyn Fn(u64) -> u64) -> io::Result<Clocks>;
 
     /// What the wait waits for, as one descriptor to poll; `None` where there is no such thing.
     #[cfg(unix)]
@@ -74,6 +87,8 @@ pub(crate) trait Alarm: Send + Sync {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Tells once that the armed time has come. Never blocks.
     fn take_expiry(&self) -> Expiry;
+    /// True when the alarm's clock reads `at` or more.
+    fn has_come(&self, at: u64) -> bool;
     /// Ends the present or next wait.
     fn ring(&self);
     /// The alarm of another clock that ends the same waits.
@@ -87,6 +102,10 @@ impl KernelTimer for Arc<dyn Alarm> {
 
     fn take_expiry(&self) -> Expiry {
         Alarm::take_expiry(&**self)
+    }
+
+    fn has_come(&self, at: u64) -> bool {
+        Alarm::has_come(&**self, at)
     }
 }
 
@@ -108,14 +127,6 @@ impl Clocks {
 
 /// A parker, as its two halves.
 pub(crate) type Halves = (Box<dyn Park>, Arc<dyn Alarm>);
-
-/// The best parker the system has.
-pub(crate) fn auto() -> Result<Halves, crate::error::BuildError> {
-    #[cfg(target_os = "linux")]
-    return timerfd::build().or_else(|_| mio::build());
-    #[cfg(not(target_os = "linux"))]
-    return mio::build();
-}
 
 /// An [`Alarm`] with the memory of whether its thread waits, so that only a waiting thread costs a
 /// system call to wake.

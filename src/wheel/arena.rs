@@ -27,7 +27,10 @@ const SEGMENT: u32 = 1 << SEGMENT_SHIFT;
 /// Empty blocks kept for the next burst, whatever the load.
 const KEEP: usize = 16;
 /// Runs handed back by one removal, so that no removal stalls for long.
-const RUNS_PER_STEP: usize = 4;
+const RUNS_PER_STEP: usize = 16;
+/// Shorter runs are left for later: blocks that empty in random order would go back one call each, and
+/// every call interrupts all processors that run this program.
+const SHORTEST_RUN: usize = 4;
 
 struct Meta {
     /// A bit per element.
@@ -80,6 +83,8 @@ pub(super) struct Arena<E> {
     empty: usize,
     /// Where the next incremental hand-back looks.
     sweep: usize,
+    /// Not before so many blocks are empty: the last hand-back left the others.
+    next_step: usize,
     /// System calls made to give memory back.
     calls: u64,
     owns: PhantomData<E>,
@@ -129,6 +134,7 @@ impl<E> Arena<E> {
             resident: 0,
             empty: 0,
             sweep: 0,
+            next_step: 0,
             calls: 0,
             owns: PhantomData,
         }
@@ -285,16 +291,20 @@ impl<E> Arena<E> {
 
     fn emptied(&mut self) {
         self.empty += 1;
-        // Empty pages may weigh as much as half of the used ones before any go back.
-        if self.empty > KEEP + (self.resident - self.empty) / 2 {
-            self.hand_back(RUNS_PER_STEP, KEEP / 2 + (self.resident - self.empty) / 4);
+        // Empty pages may weigh as much as half of the used ones before any go back; then they do in steps,
+        // since looking for runs is a walk.
+        let used = self.resident - self.empty;
+        if self.empty > KEEP + used / 2 && self.empty >= self.next_step {
+            self.hand_back(RUNS_PER_STEP, SHORTEST_RUN, KEEP / 2 + used / 4);
+            self.next_step = self.empty + KEEP + self.resident / 16;
         }
     }
 
     /// Gives every empty page back to the system, one call per run of neighbours.
     pub(super) fn reap(&mut self) {
         self.sweep = 0;
-        self.hand_back(usize::MAX, 0);
+        self.hand_back(usize::MAX, 1, 0);
+        self.next_step = 0;
     }
 
     /// Hands every element out, in no order.
@@ -355,8 +365,8 @@ impl<E> Arena<E> {
         }
     }
 
-    /// Hands up to `runs` runs of empty blocks back, while more than `keep` of them are left.
-    fn hand_back(&mut self, mut runs: usize, keep: usize) {
+    /// Hands up to `runs` runs of at least `shortest` empty blocks back, while more than `keep` are left.
+    fn hand_back(&mut self, mut runs: usize, shortest: usize, keep: usize) {
         let blocks = self.meta.len();
         let mut looked = 0;
         while runs > 0 && self.empty > keep && looked < blocks {
@@ -368,9 +378,9 @@ impl<E> Arena<E> {
             // A run ends with its segment: the next one lies elsewhere in memory.
             let end = (first | (SEGMENT as usize - 1)) + 1;
             let n = self.meta[first..end].iter().take_while(|m| gone(m)).count();
-            if n == 0 {
-                self.sweep += 1;
-                looked += 1;
+            if n < shortest {
+                self.sweep += n.max(1);
+                looked += n.max(1);
                 continue;
             }
             let n = n.min(self.empty - keep);

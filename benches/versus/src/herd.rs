@@ -28,7 +28,8 @@ fn wake(index: *const ()) {
     }
 }
 
-fn waker(index: usize) -> Waker {
+/// The waker of the sleep at `index`.
+pub fn waker(index: usize) -> Waker {
     // SAFETY: the table's functions take the data as a number and never as a pointer; a clone is the same
     // number and a drop does nothing.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(index), &VTABLE)) }

@@ -283,6 +283,7 @@ fn bursts(all: &mut Vec<Group>, quick: bool) {
         ]
     };
     let mut tenth = figures();
+    tenth[0].floor = Some("floor_ns");
     tenth[0].targets = vec![(TOKIO, Times(1.0 / 0.35)), ("delay-queue", Times(1.0 / 0.6))];
     let mut first =
         group("1 M sleeps in 0.1 s", ("burst", "1000000 100"), "slackwheel", rivals, tenth);

@@ -5,8 +5,9 @@ use crate::herd::{Herd, Next};
 use crate::peers::Peer;
 use crate::sys;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Insert, drive, drop: CPU, allocations and bytes of each timer.
@@ -27,7 +28,8 @@ pub fn run<P: Peer>(n: usize, spread: Duration) -> Values {
             }
         }
         let mut herd = Herd::new(n);
-        // The sleeps' own storage, and the list of the woken, are the harness's.
+        // The sleeps' own storage, and the list of the woken, are the harness's: there before, for all.
+        herd.touch();
         let harness = herd.bytes();
         let resident = sys::resident();
         let (allocations, cpu) = (sys::allocations(), sys::process_cpu());
@@ -46,9 +48,12 @@ pub fn run<P: Peer>(n: usize, spread: Duration) -> Values {
         let driven = sys::process_cpu();
         herd.clear();
         let end = sys::process_cpu();
+        drop(herd);
+        let floor = floor(n, &mut random).await;
         let n = n as f64;
         vec![
             ("cpu_ns", (end - cpu) / n),
+            ("floor_ns", floor),
             ("insert_ns", (inserted - cpu) / n),
             ("drive_ns", (driven - inserted) / n),
             ("drop_ns", (end - driven) / n),
@@ -57,6 +62,53 @@ pub fn run<P: Peer>(n: usize, spread: Duration) -> Values {
             ("resident_bytes", grown / n),
         ]
     })
+}
+
+/// A future of a sleep's size that has no timer: it reads the clock at both of its polls.
+struct Bare {
+    polled: bool,
+    _size: [u64; 7],
+}
+
+impl Future for Bare {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        std::hint::black_box(std::time::Instant::now());
+        if std::mem::replace(&mut self.polled, true) {
+            return Poll::Ready(());
+        }
+        drop(std::hint::black_box(cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+/// What the same costs without any timer: making, waking in random order and dropping `n` futures.
+async fn floor(n: usize, random: &mut Random) -> f64 {
+    let mut herd = Herd::new(n);
+    herd.touch();
+    let mut order: Vec<usize> = (0..n).collect();
+    for i in 0..n {
+        order.swap(i, random.between(0, i as u64 + 1) as usize);
+    }
+    let cpu = sys::process_cpu();
+    for _ in 0..n {
+        herd.add(Bare { polled: false, _size: [0; 7] });
+    }
+    let mut wakers = order.into_iter().map(crate::herd::waker);
+    poll_fn(|cx| {
+        // As many at a time as a turn fires.
+        wakers.by_ref().take(256).for_each(std::task::Waker::wake);
+        match herd.poll(cx, |_| Next::Done, |_, _| unreachable!("nothing follows")) {
+            true => Poll::Ready(()),
+            false => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    })
+    .await;
+    herd.clear();
+    (sys::process_cpu() - cpu) / n as f64
 }
 
 /// A million far timers, all but every `keep`-th (0: all) dropped in random order: per cent of the
