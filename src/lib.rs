@@ -84,7 +84,8 @@ mod window;
 
 pub use clock::{BootInstant, Clock};
 pub use driver::{
-    Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, ManualClock, Parker, Turn,
+    Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, LocalDriver, LocalHandle,
+    ManualClock, Parker, Turn,
 };
 pub use error::{BuildError, Elapsed, InvalidTunable, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
@@ -95,6 +96,7 @@ pub use future::{
     DelayQueue, Expired, Interval, MissedTicks, QueueKey, Sleep, Timeout, interval, interval_at,
     sleep, sleep_range, sleep_until, sleep_window, timeout, timeout_at, timeout_range,
 };
+pub use future::{LocalSleep, LocalTimeout};
 pub use metrics::{Lateness, Metrics};
 pub use window::Window;
 

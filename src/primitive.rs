@@ -66,6 +66,137 @@ impl<T> Mutex<T> {
     }
 }
 
+/// A lock for a few dozen instructions: the shards'.
+///
+/// Releasing a [`Mutex`] costs a locked instruction, since it must see whether somebody sleeps until
+/// then: as much as a whole insert. Here a release is a plain store, and whoever finds the lock taken looks
+/// again by itself: at once, then letting other threads run, after some 100 us every 50 us. What it may cost is
+/// bounded: no user code runs under it, and nobody holds it for more than some 256 entries' work, so only a
+/// holder that was preempted keeps others waiting. Under loom it is loom's mutex.
+#[derive(Debug, Default)]
+pub(crate) struct BriefLock<T> {
+    #[cfg(not(loom))]
+    taken: AtomicBool,
+    /// Threads that found it taken.
+    #[cfg(not(loom))]
+    waiting: plain::AtomicU32,
+    #[cfg(not(loom))]
+    value: std::cell::UnsafeCell<T>,
+    #[cfg(loom)]
+    value: Mutex<T>,
+}
+
+#[cfg(loom)]
+pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
+
+#[cfg(loom)]
+impl<T> BriefLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        BriefLock { value: Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
+        self.value.lock()
+    }
+
+    pub(crate) fn let_others_in(&self) {}
+}
+
+#[cfg(not(loom))]
+mod brief {
+    use super::{BriefLock, Ordering};
+    use std::ops::{Deref, DerefMut};
+    use std::thread;
+
+    // SAFETY: the lock hands out `&mut T` to one thread at a time, so sharing it needs no more of `T` than
+    // to be sent; it is what std demands of its own mutex.
+    unsafe impl<T: Send> Sync for BriefLock<T> {}
+
+    // As std's mutex, whose poisoning this crate ignores anyway (see the module's header).
+    impl<T> std::panic::UnwindSafe for BriefLock<T> {}
+    impl<T> std::panic::RefUnwindSafe for BriefLock<T> {}
+
+    /// Releases the lock when dropped.
+    pub(crate) struct BriefGuard<'a, T>(&'a BriefLock<T>, std::marker::PhantomData<*const ()>);
+
+    impl<T> BriefLock<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            BriefLock {
+                taken: super::AtomicBool::new(false),
+                waiting: super::plain::AtomicU32::new(0),
+                value: std::cell::UnsafeCell::new(value),
+            }
+        }
+
+        #[inline(always)]
+        pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
+            if self.taken.swap(true, Ordering::Acquire) {
+                self.wait();
+            }
+            BriefGuard(self, std::marker::PhantomData)
+        }
+
+        /// For who takes the lock again and again: while somebody waits, waits for them in turn, for a moment.
+        /// The few nanoseconds between a release and the next lock are no chance.
+        #[inline]
+        pub(crate) fn let_others_in(&self) {
+            for _ in 0..1000 {
+                if self.waiting.load(Ordering::Relaxed) == 0 {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+
+        #[cold]
+        fn wait(&self) {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.take_when_free();
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+
+        fn take_when_free(&self) {
+            for round in 0u32.. {
+                match round {
+                    0..64 => std::hint::spin_loop(),
+                    // The holder may wait for this very CPU. Some 100 us, longer than anybody holds it.
+                    64..400 => thread::yield_now(),
+                    // Or be of a lower real-time priority: then only sleeping lets it run.
+                    _ => thread::sleep(std::time::Duration::from_micros(50)),
+                }
+                if !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire)
+                {
+                    return;
+                }
+            }
+        }
+    }
+
+    impl<T> Deref for BriefGuard<'_, T> {
+        type Target = T;
+        #[inline(always)]
+        fn deref(&self) -> &T {
+            // SAFETY: the guard holds the lock, so nobody else refers to the value.
+            unsafe { &*self.0.value.get() }
+        }
+    }
+
+    impl<T> DerefMut for BriefGuard<'_, T> {
+        #[inline(always)]
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+            unsafe { &mut *self.0.value.get() }
+        }
+    }
+
+    impl<T> Drop for BriefGuard<'_, T> {
+        #[inline(always)]
+        fn drop(&mut self) {
+            self.0.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Hints the processor to load the cache line at `p`. Any pointer is fine.
 #[inline(always)]
 pub(crate) fn prefetch<T>(p: *const T) {
@@ -173,4 +304,27 @@ pub(crate) mod test {
 
     #[cfg(loom)]
     pub(crate) use loom::sync::{Arc, Condvar, Mutex};
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brief_lock_excludes() {
+        let lock = BriefLock::new((0u64, 0u64));
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..50_000 {
+                        let mut both = lock.lock();
+                        assert_eq!(both.0, both.1);
+                        both.0 += 1;
+                        both.1 += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), (200_000, 200_000));
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) const AWAKE: u64 = 0;
 
 /// A stale arm this close is moved. Further away it may become moot by itself: in a simulation with
 /// 50 to 99 % of all timers cancelled, 1 ms costs 1.02x the wakeups of exact re-arming.
-const NEAR: u64 = 1_000_000;
+pub(crate) const NEAR: u64 = 1_000_000;
 
 /// Who looks after the timer between turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,11 +159,15 @@ impl<K: KernelTimer> Arming<K> {
         }
     }
 
-    /// True while the arm is known to be too early: whoever operates on the driver then calls
-    /// [`Arming::raise`].
+    /// The armed time while it is known to be too early: whoever operates on the driver then calls
+    /// [`Arming::raise`] if it is near. An awake driver has none: its next park looks at the bounds.
     #[inline]
-    pub(crate) fn is_stale(&self) -> bool {
-        self.stale.load(Relaxed)
+    pub(crate) fn stale_arm(&self) -> Option<u64> {
+        if !self.stale.load(Relaxed) {
+            return None;
+        }
+        let armed = self.armed.load(Relaxed);
+        (armed != AWAKE && armed != NEVER).then_some(armed)
     }
 
     /// Moves a stale arm that is near to the smallest bound, as `bounds` reads it.

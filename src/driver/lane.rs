@@ -6,6 +6,11 @@
 //! - Each shard publishes a lower bound of its smallest `earliest` and of its smallest `latest`, both
 //!   written under its lock and read without. A park locks no shard, except one whose bound is known
 //!   to be stale and would force the next wakeup.
+//! - An insert that does not lower its shard's published `latest` needs no look at the armed time, and no
+//!   fence: whoever published that bound is making sure of it, or has already. The bound goes up only
+//!   under the lock, to that of all entries, and then the insert is one of them or comes after it.
+//! - A shard that becomes empty by a cancel keeps its bounds, as stale ones: churn on an empty wheel
+//!   then lowers nothing. A park, a raise or a turn puts them right.
 //! - A shard belongs to the driver whose `life` it carries. An operation with another life finds the
 //!   shard gone, also when the block has a new owner.
 
@@ -15,14 +20,16 @@ use super::firing::{Firing, aligned};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
 use crate::primitive::plant::{Bug, planted};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, CachePadded, Mutex, Ordering::Relaxed};
+use crate::primitive::{
+    AtomicBool, AtomicU8, AtomicU64, BriefLock, CachePadded, Ordering::Relaxed,
+};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 use crate::window::Span;
 use std::task::Waker;
 
 /// Entries one turn fires or moves before it returns to its host; the rest is due at once.
-const TURN_BUDGET: usize = 1 << 17;
+pub(super) const TURN_BUDGET: usize = 1 << 17;
 
 /// A raise is about to save a wakeup, so it may look at more entries than a park.
 const RAISE_RESCAN: u32 = 4096;
@@ -48,7 +55,7 @@ struct Shard {
     stale: AtomicBool,
     /// `latest` is of a crowded slot, and perhaps too early.
     rough: AtomicBool,
-    state: Mutex<ShardState>,
+    state: BriefLock<ShardState>,
 }
 
 struct ShardState {
@@ -85,7 +92,7 @@ impl<K: KernelTimer> Lane<K> {
                 latest: AtomicU64::new(NEVER),
                 stale: AtomicBool::new(false),
                 rough: AtomicBool::new(false),
-                state: Mutex::new(ShardState {
+                state: BriefLock::new(ShardState {
                     life: NOBODY,
                     wheel: Wheel::new(),
                     registered: 0,
@@ -149,7 +156,7 @@ impl<K: KernelTimer> Lane<K> {
         waker: Waker,
     ) -> Result<Key, Waker> {
         let shard = self.shard(shard);
-        let key = {
+        let (key, lowered) = {
             let mut state = shard.state.lock();
             if state.life != life {
                 return Err(waker);
@@ -160,10 +167,11 @@ impl<K: KernelTimer> Lane<K> {
                 state.wheel.restart();
             }
             let key = state.wheel.insert(span.earliest, span.latest, waker);
-            shard.lower(span);
-            key
+            (key, shard.lower(span))
         };
-        self.arming.cover(span.latest, self);
+        if lowered {
+            self.arming.cover(span.latest, self);
+        }
         Ok(key)
     }
 
@@ -183,7 +191,7 @@ impl<K: KernelTimer> Lane<K> {
                 return Some(found);
             }
             let waker = state.wheel.cancel(key)?;
-            shard.released(&state.wheel, span.latest);
+            shard.released(span.latest);
             waker
         };
         self.arming.released(span.latest);
@@ -194,19 +202,30 @@ impl<K: KernelTimer> Lane<K> {
     #[inline]
     pub(crate) fn reset(&self, shard: usize, life: u64, key: Key, old: Span, new: Span) -> bool {
         let shard = self.shard(shard);
-        {
+        let lowered = {
             let mut state = shard.state.lock();
             if state.life != life || !state.wheel.reset(key, new.earliest, new.latest) {
                 return false;
             }
-            shard.released(&state.wheel, old.latest);
-            shard.lower(new);
-        }
+            if new.latest != old.latest {
+                shard.released(old.latest);
+            }
+            shard.lower(new)
+        };
         if new.latest != old.latest {
             self.arming.released(old.latest);
         }
-        self.arming.cover(new.latest, self);
+        if lowered {
+            self.arming.cover(new.latest, self);
+        }
         true
+    }
+
+    /// True when nothing with this `earliest` can be pending in the shard any more, which is seen without
+    /// its lock: the bound was at or below it since it was inserted, and passes it only when it has left.
+    #[inline]
+    pub(crate) fn has_passed(&self, shard: usize, earliest: u64) -> bool {
+        self.shard(shard).earliest.load(Relaxed) > earliest
     }
 
     /// Asks after an entry and leaves `waker` with it when it is pending.
@@ -287,6 +306,7 @@ impl<K: KernelTimer> Lane<K> {
                 if !more {
                     break;
                 }
+                shard.state.let_others_in();
                 left = left.saturating_sub(BATCH);
                 if left == 0 {
                     turned.more = true;
@@ -459,29 +479,25 @@ impl Shard {
         all
     }
 
-    /// Publishes that a window was added. Under the lock.
-    #[inline]
-    fn lower(&self, span: Span) {
+    /// Publishes that a window was added; true when it is now the one that forces the next wakeup of
+    /// this shard. Under the lock.
+    #[inline(always)]
+    fn lower(&self, span: Span) -> bool {
         if span.earliest < self.earliest.load(Relaxed) {
             self.earliest.store(span.earliest, Relaxed);
         }
-        if span.latest < self.latest.load(Relaxed) {
+        let lowered = span.latest < self.latest.load(Relaxed);
+        if lowered {
             self.latest.store(span.latest, Relaxed);
         }
+        lowered
     }
 
     /// Publishes that a window has gone. Under the lock.
-    #[inline]
-    fn released(&self, wheel: &Wheel<Waker>, latest: u64) {
+    #[inline(always)]
+    fn released(&self, latest: u64) {
         if latest == self.latest.load(Relaxed) {
-            if wheel.is_empty() {
-                self.earliest.store(NEVER, Relaxed);
-                self.latest.store(NEVER, Relaxed);
-                self.stale.store(false, Relaxed);
-                self.rough.store(false, Relaxed);
-            } else {
-                self.stale.store(true, Relaxed);
-            }
+            self.stale.store(true, Relaxed);
         }
     }
 

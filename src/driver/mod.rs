@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `mod` | [`Driver`] and its builder: the thread that waits |
 //! | `external` | [`ExternalDriver`]: a driver as a descriptor in somebody else's loop |
+//! | `local` | [`LocalDriver`]: a driver for one thread, without locks |
 //! | `manual` | [`ManualClock`]: time moved by hand |
 //! | `handle` | [`Handle`]: everybody else's way in |
 //! | `default` | the process's default driver and its thread |
@@ -25,6 +26,7 @@ mod external;
 mod firing;
 mod handle;
 mod lane;
+mod local;
 mod manual;
 #[cfg(test)]
 mod races;
@@ -33,13 +35,16 @@ pub use enter::EnterGuard;
 pub use external::ExternalDriver;
 pub use firing::Firing;
 pub use handle::Handle;
+pub use local::{LocalDriver, LocalHandle};
 pub use manual::ManualClock;
 
+pub(crate) use arming::NEAR;
 pub(crate) use core::ClockLane;
 pub(crate) use default::{ensure_driven, handle as default_handle};
 pub(crate) use enter::{may_be_ready, shard, was_pending};
 pub(crate) use lane::Polled;
 use lane::Turned;
+pub(crate) use local::Local;
 
 use crate::clock::{self, Clock};
 use crate::error::BuildError;

@@ -187,7 +187,7 @@ fn raise_and_insert() {
     world.lane.register(SHARD, LIFE, at(50), noop()).unwrap();
     assert!(world.park(0));
     drop(world.lane.cancel(SHARD, LIFE, first, at(10)));
-    assert!(world.lane.arming.is_stale());
+    assert!(world.lane.arming.stale_arm().is_some());
     let other = {
         let world = world.clone();
         // Sees the stale arm and needs no call, or the raised one and must arm.

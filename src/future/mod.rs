@@ -3,6 +3,7 @@
 mod clocks;
 mod delay_queue;
 mod interval;
+mod local;
 mod sleep;
 mod timeout;
 
@@ -12,6 +13,7 @@ pub use clocks::{
 };
 pub use delay_queue::{DelayQueue, Expired, QueueKey};
 pub use interval::{Interval, MissedTicks};
+pub use local::{LocalSleep, LocalTimeout};
 pub use sleep::Sleep;
 pub use timeout::Timeout;
 

@@ -1,7 +1,7 @@
 //! The sleep: a window, and the entry that stands for it in a driver's wheel.
 
 use crate::clock::{self, Clock};
-use crate::driver::{self, ClockLane, Firing, Handle, Polled};
+use crate::driver::{self, ClockLane, Firing, Handle, NEAR, Polled};
 use crate::tick::{NEVER, nanos};
 use crate::tunables::{SlackRule, default_slack, plain_slack};
 use crate::wheel::Key;
@@ -184,9 +184,9 @@ impl Sleep {
     pub(crate) fn reset_span(&mut self, span: Span) {
         if let State::Pending { key, shard } = self.state {
             if span.earliest != NEVER {
-                let core = self.handle.core;
-                let alive = core.is_alive(self.handle.life);
-                if alive && core.lane.reset(shard as usize, self.handle.life, key, self.span, span)
+                let life = self.handle.life;
+                if let Some(lane) = self.lane()
+                    && lane.reset(shard as usize, life, key, self.span, span)
                 {
                     self.span = span;
                     self.raise_stale_arm();
@@ -220,12 +220,20 @@ impl Sleep {
         }
     }
 
-    /// Whoever operates on a driver whose arm is stale helps; else this is one load.
+    /// Whoever operates on a driver whose arm is stale helps; else this is one load. As long as the arm
+    /// is far away a coarse clock is enough to see so.
     #[inline]
     fn raise_stale_arm(&self) {
         if let Some(lane) = self.handle.lane()
-            && lane.arming.is_stale()
+            && let Some(armed) = lane.arming.stale_arm()
         {
+            self.raise(lane, armed);
+        }
+    }
+
+    fn raise(&self, lane: &ClockLane, armed: u64) {
+        let Handle { manual, clock, .. } = self.handle;
+        if manual || clock != Clock::Monotonic || !clock::is_surely_ahead(armed, NEAR) {
             lane.raise(self.handle.reading());
         }
     }
@@ -328,7 +336,10 @@ impl Sleep {
         if let Some(lane) = self.lane() {
             let now = self.handle.reading();
             if now >= self.span.earliest && now != NEVER {
-                self.unregister();
+                // Mostly a turn has fired it, and then there is nothing to take out.
+                if !lane.has_passed(shard, self.span.earliest) {
+                    self.unregister();
+                }
                 return self.complete(now);
             }
             match lane.poll(shard, self.handle.life, key, cx.waker()) {

@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::primitive::{AtomicU8, Ordering};
 use std::io;
 use std::sync::Arc;
+use std::task::Wake;
 use std::time::Duration;
 
 /// One absolute, one-shot timer of the kernel, or what stands in for it.
@@ -71,6 +72,12 @@ pub(crate) trait Park: Send {
     /// timers as at `at`, the armed time: a parker may let the kernel choose between the two. It takes
     /// locks; a parker that has no use for it does not call it.
     fn wait(&mut self, max: Option<Duration>, from: &dyn Fn(u64) -> u64) -> io::Result<Clocks>;
+
+    /// What the wait waits for, as one descriptor to poll; `None` where there is no such thing.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// The half of a parker that any thread may use.
@@ -168,5 +175,16 @@ impl Bell {
         if self.state.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
             self.alarm.ring();
         }
+    }
+}
+
+/// As the waker of a `block_on`.
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
     }
 }

@@ -113,6 +113,10 @@ impl Park for TimerFdPark {
         let expired = |c: &Clock| ready.has(*c as u32);
         Ok(Clock::ALL.into_iter().filter(expired).fold(Clocks::default(), Clocks::with))
     }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.epoll.as_fd())
+    }
 }
 
 /// An epoll with a bell in it and no timer yet.

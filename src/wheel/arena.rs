@@ -5,6 +5,8 @@
 //! - Elements live in *blocks*: page-aligned pieces of whole pages, at most 128 elements each. Blocks
 //!   sit in segments that are allocated once and never move, so growing copies nothing (a vector
 //!   that doubled would stall an insert for milliseconds at a million entries).
+//! - Segments are all of one size, so that finding an element is a shift and one load. They are small
+//!   enough to allocate one for a single timer: its pages cost nothing before they are written.
 //! - `Meta::live` has one bit per element and is the only truth about what is initialised: memory
 //!   behind a clear bit is never read. That is what makes giving pages back sound: the system may
 //!   zero an empty block at any time.
@@ -19,22 +21,55 @@ use std::ptr::NonNull;
 
 const PAGE: usize = 4096;
 const NIL: u32 = u32::MAX;
-/// The largest segment: 1024 blocks (4 MiB with one page a block).
-const MAX_SEGMENT: u32 = 1024;
-const FIRST_SEGMENT: u32 = 16;
+/// Blocks of a segment (256 KiB with one page a block), as a shift.
+const SEGMENT_SHIFT: u32 = 6;
+const SEGMENT: u32 = 1 << SEGMENT_SHIFT;
 /// Empty blocks kept for the next burst, whatever the load.
 const KEEP: usize = 16;
 /// Runs handed back by one removal, so that no removal stalls for long.
-const RUNS_PER_STEP: usize = 4;
+const RUNS_PER_STEP: usize = 16;
+/// Shorter runs are left for later: blocks that empty in random order would go back one call each, and
+/// every call interrupts all processors that run this program.
+const SHORTEST_RUN: usize = 4;
 
 struct Meta {
-    live: u128,
+    /// A bit per element.
+    live: [u64; 2],
     /// Links of the list of blocks with a free place.
     next: u32,
     prev: u32,
     /// False until first written, and again after its pages went back.
     resident: bool,
     listed: bool,
+}
+
+impl Meta {
+    #[inline(always)]
+    fn is_live(&self, at: u32) -> bool {
+        self.live[(at >> 6) as usize] >> (at & 63) & 1 == 1
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.live[0] | self.live[1] == 0
+    }
+
+    /// The first element that is not live; there must be one.
+    #[inline(always)]
+    fn first_free(&self) -> u32 {
+        match !self.live[0] {
+            0 => 64 + (!self.live[1]).trailing_zeros(),
+            free => free.trailing_zeros(),
+        }
+    }
+
+    /// Clears the bit of some live element and says which.
+    fn take_any(&mut self) -> Option<u32> {
+        let word = if self.live[0] != 0 { 0 } else { 1 };
+        let bits = self.live[word];
+        self.live[word] &= bits.wrapping_sub(1);
+        (bits != 0).then(|| word as u32 * 64 + bits.trailing_zeros())
+    }
 }
 
 /// See the module's header.
@@ -48,6 +83,8 @@ pub(super) struct Arena<E> {
     empty: usize,
     /// Where the next incremental hand-back looks.
     sweep: usize,
+    /// Not before so many blocks are empty: the last hand-back left the others.
+    next_step: usize,
     /// System calls made to give memory back.
     calls: u64,
     owns: PhantomData<E>,
@@ -71,11 +108,22 @@ impl<E> Arena<E> {
             n
         }
     };
-    const FULL: u128 = if Self::PER_BLOCK == 128 { !0 } else { (1 << Self::PER_BLOCK) - 1 };
+    const FULL: [u64; 2] = match Self::PER_BLOCK {
+        n if n >= 128 => [!0, !0],
+        n if n >= 64 => [!0, (1 << (n - 64)) - 1],
+        n => [(1 << n) - 1, 0],
+    };
     const SHIFT: u32 = Self::PER_BLOCK.next_power_of_two().trailing_zeros();
     const MASK: u32 = (1 << Self::SHIFT) - 1;
     const BLOCK_BYTES: usize =
         (Self::PER_BLOCK * std::mem::size_of::<E>()).div_ceil(PAGE).saturating_mul(PAGE);
+
+    /// Of one segment.
+    const LAYOUT: Layout = match Layout::from_size_align(SEGMENT as usize * Self::BLOCK_BYTES, PAGE)
+    {
+        Ok(layout) if layout.size() > 0 => layout,
+        _ => panic!("elements of no size have no segments"),
+    };
 
     pub(super) const fn new() -> Self {
         Arena {
@@ -86,6 +134,7 @@ impl<E> Arena<E> {
             resident: 0,
             empty: 0,
             sweep: 0,
+            next_step: 0,
             calls: 0,
             owns: PhantomData,
         }
@@ -105,58 +154,58 @@ impl<E> Arena<E> {
         self.calls
     }
 
-    /// Number of blocks in segment `s`: 16, 16, 32, 64 .. 1024, then 1024 each.
-    const fn segment_blocks(s: usize) -> u32 {
-        if s == 0 {
-            FIRST_SEGMENT
-        } else if s < 7 {
-            FIRST_SEGMENT << (s - 1)
-        } else {
-            MAX_SEGMENT
-        }
-    }
-
-    #[inline(always)]
-    fn locate(block: u32) -> (usize, usize) {
-        if block < MAX_SEGMENT {
-            // Segment s >= 1 holds the blocks [16 << (s-1), 16 << s).
-            let s = (28 - (block | 15).leading_zeros()) as usize;
-            let first = if s == 0 { 0 } else { FIRST_SEGMENT << (s - 1) };
-            (s, (block - first) as usize)
-        } else {
-            (6 + (block / MAX_SEGMENT) as usize, (block % MAX_SEGMENT) as usize)
-        }
-    }
-
     #[inline(always)]
     fn ptr(&self, index: u32) -> *mut E {
-        let (segment, at) = Self::locate(index >> Self::SHIFT);
+        let segment = (index >> (Self::SHIFT + SEGMENT_SHIFT)) as usize;
+        let block = (index >> Self::SHIFT & (SEGMENT - 1)) as usize;
+        let at = (index & Self::MASK) as usize;
         debug_assert!(segment < self.segments.len());
-        // SAFETY: callers pass an index whose block exists, so `locate` names an allocated segment
-        // and an offset inside it; the element offset is below PER_BLOCK.
+        // SAFETY: callers pass an index whose block exists, so its segment is allocated and the block
+        // lies inside it; the element offset is below PER_BLOCK.
         unsafe {
             let base = self.segments.get_unchecked(segment).as_ptr();
-            base.add(at * Self::BLOCK_BYTES).cast::<E>().add((index & Self::MASK) as usize)
+            if Self::PER_BLOCK * std::mem::size_of::<E>() == Self::BLOCK_BYTES {
+                // No gap between blocks: one multiplication.
+                base.cast::<E>().add(block << Self::SHIFT | at)
+            } else {
+                base.add(block * Self::BLOCK_BYTES).cast::<E>().add(at)
+            }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_live(&self, index: u32) -> bool {
         self.meta
             .get((index >> Self::SHIFT) as usize)
-            .is_some_and(|m| m.live >> (index & Self::MASK) & 1 == 1)
+            .is_some_and(|m| m.is_live(index & Self::MASK))
     }
 
     /// Stores `value` and returns its index, which stays its own until it is removed.
     #[inline]
     pub(super) fn insert(&mut self, value: E) -> u32 {
+        let index = self.vacant();
+        self.occupy(index, value);
+        index
+    }
+
+    /// An index that is free; the next one that should be occupied.
+    #[inline(always)]
+    pub(super) fn vacant(&mut self) -> u32 {
         if self.partial == NIL {
             self.grow();
         }
         let block = self.partial;
+        block << Self::SHIFT | self.meta[block as usize].first_free()
+    }
+
+    /// Stores `value` at an index from [`Arena::vacant`].
+    #[inline(always)]
+    pub(super) fn occupy(&mut self, index: u32, value: E) {
+        let block = index >> Self::SHIFT;
+        let at = index & Self::MASK;
         let meta = &mut self.meta[block as usize];
-        let at = (!meta.live).trailing_zeros();
-        if meta.live == 0 {
+        assert!(!meta.is_live(at), "arena index is taken");
+        if meta.is_empty() {
             if meta.resident {
                 self.empty -= 1;
             } else {
@@ -164,17 +213,14 @@ impl<E> Arena<E> {
                 self.resident += 1;
             }
         }
-        meta.live |= 1 << at;
-        let full = meta.live == Self::FULL;
-        if full {
+        meta.live[(at >> 6) as usize] |= 1 << (at & 63);
+        if meta.live == Self::FULL {
             self.unlist(block);
         }
         self.len += 1;
-        let index = block << Self::SHIFT | at;
-        // SAFETY: the place exists (its block does) and its bit was clear, so nothing is
-        // overwritten that would need a drop.
+        // SAFETY: the place exists (its block does: it has a `meta`) and its bit was clear, so nothing
+        // is overwritten that would need a drop.
         unsafe { self.ptr(index).write(value) };
-        index
     }
 
     /// The element at `index`, when there is one.
@@ -222,43 +268,49 @@ impl<E> Arena<E> {
     }
 
     /// Takes the element at `index` out. Panics when there is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, index: u32) -> E {
         let block = index >> Self::SHIFT;
-        let bit = 1u128 << (index & Self::MASK);
+        let at = index & Self::MASK;
         let meta = &mut self.meta[block as usize];
-        assert!(meta.live & bit != 0, "arena index is not live");
-        meta.live &= !bit;
-        let (emptied, unlisted) = (meta.live == 0, !meta.listed);
+        assert!(meta.is_live(at), "arena index is not live");
+        meta.live[(at >> 6) as usize] &= !(1 << (at & 63));
         self.len -= 1;
+        let (emptied, listed) = (meta.is_empty(), meta.listed);
         // SAFETY: the bit was set, so the place is initialised; it is clear now, so the value is
         // read out exactly once.
         let value = unsafe { self.ptr(index).read() };
-        if unlisted {
+        if !listed {
             self.list(block);
         }
         if emptied {
-            self.empty += 1;
-            // Empty pages may weigh as much as half of the used ones before any go back.
-            if self.empty > KEEP + (self.resident - self.empty) / 2 {
-                self.hand_back(RUNS_PER_STEP, KEEP / 2 + (self.resident - self.empty) / 4);
-            }
+            self.emptied();
         }
         value
+    }
+
+    fn emptied(&mut self) {
+        self.empty += 1;
+        // Empty pages may weigh as much as half of the used ones before any go back; then they do in steps,
+        // since looking for runs is a walk.
+        let used = self.resident - self.empty;
+        if self.empty > KEEP + used / 2 && self.empty >= self.next_step {
+            self.hand_back(RUNS_PER_STEP, SHORTEST_RUN, KEEP / 2 + used / 4);
+            self.next_step = self.empty + KEEP + self.resident / 16;
+        }
     }
 
     /// Gives every empty page back to the system, one call per run of neighbours.
     pub(super) fn reap(&mut self) {
         self.sweep = 0;
-        self.hand_back(usize::MAX, 0);
+        self.hand_back(usize::MAX, 1, 0);
+        self.next_step = 0;
     }
 
     /// Hands every element out, in no order.
     pub(super) fn into_each(mut self, mut f: impl FnMut(E)) {
         for block in 0..self.meta.len() as u32 {
-            while self.meta[block as usize].live != 0 {
-                let at = self.meta[block as usize].live.trailing_zeros();
-                self.meta[block as usize].live &= !(1 << at);
+            while let Some(at) = self.meta[block as usize].take_any() {
                 // SAFETY: the bit was set, so the place is initialised; it is clear now, so neither
                 // this loop nor the arena's drop looks at it again.
                 f(unsafe { self.ptr(block << Self::SHIFT | at).read() });
@@ -267,32 +319,25 @@ impl<E> Arena<E> {
     }
 
     fn grow(&mut self) {
-        let s = self.segments.len();
-        let blocks = Self::segment_blocks(s);
         let first = self.meta.len() as u32;
-        let end = (first as u64 + blocks as u64) << Self::SHIFT;
+        let end = (first as u64 + SEGMENT as u64) << Self::SHIFT;
         assert!(end < NIL as u64, "more than 2^32 timers in one wheel");
-        let layout = Self::layout(blocks);
+        let layout = Self::LAYOUT;
         // SAFETY: the layout's size is not zero: a block is at least one page.
         let raw = unsafe { alloc(layout) };
         let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
         self.segments.push(raw);
-        self.meta.extend((0..blocks).map(|_| Meta {
-            live: 0,
+        self.meta.extend((0..SEGMENT).map(|_| Meta {
+            live: [0; 2],
             next: NIL,
             prev: NIL,
             resident: false,
             listed: false,
         }));
         // Listed from the back, so that the first block is used first.
-        for block in (first..first + blocks).rev() {
+        for block in (first..first + SEGMENT).rev() {
             self.list(block);
         }
-    }
-
-    fn layout(blocks: u32) -> Layout {
-        let bytes = blocks as usize * Self::BLOCK_BYTES;
-        Layout::from_size_align(bytes.max(PAGE), PAGE).expect("a segment's size is a few megabytes")
     }
 
     fn list(&mut self, block: u32) {
@@ -320,8 +365,8 @@ impl<E> Arena<E> {
         }
     }
 
-    /// Hands up to `runs` runs of empty blocks back, while more than `keep` of them are left.
-    fn hand_back(&mut self, mut runs: usize, keep: usize) {
+    /// Hands up to `runs` runs of at least `shortest` empty blocks back, while more than `keep` are left.
+    fn hand_back(&mut self, mut runs: usize, shortest: usize, keep: usize) {
         let blocks = self.meta.len();
         let mut looked = 0;
         while runs > 0 && self.empty > keep && looked < blocks {
@@ -329,14 +374,13 @@ impl<E> Arena<E> {
                 self.sweep = 0;
             }
             let first = self.sweep;
-            let gone = |m: &Meta| m.live == 0 && m.resident;
+            let gone = |m: &Meta| m.is_empty() && m.resident;
             // A run ends with its segment: the next one lies elsewhere in memory.
-            let (segment, at) = Self::locate(first as u32);
-            let end = (first + Self::segment_blocks(segment) as usize - at).min(blocks);
+            let end = (first | (SEGMENT as usize - 1)) + 1;
             let n = self.meta[first..end].iter().take_while(|m| gone(m)).count();
-            if n == 0 {
-                self.sweep += 1;
-                looked += 1;
+            if n < shortest {
+                self.sweep += n.max(1);
+                looked += n.max(1);
                 continue;
             }
             let n = n.min(self.empty - keep);
@@ -360,17 +404,15 @@ impl<E> Drop for Arena<E> {
         if std::mem::needs_drop::<E>() {
             for block in 0..self.meta.len() as u32 {
                 // The bit goes first: were a drop to panic, nothing would be dropped twice.
-                while self.meta[block as usize].live != 0 {
-                    let at = self.meta[block as usize].live.trailing_zeros();
-                    self.meta[block as usize].live &= !(1 << at);
+                while let Some(at) = self.meta[block as usize].take_any() {
                     // SAFETY: the bit was set, so the place is initialised and not yet dropped.
                     unsafe { self.ptr(block << Self::SHIFT | at).drop_in_place() };
                 }
             }
         }
-        for (s, raw) in self.segments.iter().enumerate() {
+        for raw in &self.segments {
             // SAFETY: `raw` came from `alloc` with this very layout.
-            unsafe { dealloc(raw.as_ptr(), Self::layout(Self::segment_blocks(s))) };
+            unsafe { dealloc(raw.as_ptr(), Self::LAYOUT) };
         }
     }
 }
@@ -378,17 +420,6 @@ impl<E> Drop for Arena<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_are_located_in_their_segment() {
-        let mut block = 0;
-        for s in 0..20 {
-            for at in 0..Arena::<u64>::segment_blocks(s) {
-                assert_eq!(Arena::<u64>::locate(block), (s, at as usize));
-                block += 1;
-            }
-        }
-    }
 
     #[test]
     fn indices_stay_while_others_come_and_go() {

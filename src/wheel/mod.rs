@@ -144,8 +144,10 @@ impl<T> Wheel<T> {
         let latest = latest.max(earliest);
         self.sequence += 1;
         let sequence = self.sequence;
-        let index = self.entries.insert(Entry { value, sequence, place: NIL });
-        self.place(Item { earliest, latest, entry: index });
+        let slot = self.slot_for(earliest);
+        let index = self.entries.vacant();
+        let place = self.slots.push(slot, Item { earliest, latest, entry: index });
+        self.entries.occupy(index, Entry { value, sequence, place });
         self.bound = self.bound.min(latest);
         Key { sequence, index }
     }
@@ -276,7 +278,7 @@ impl<T> Wheel<T> {
         None
     }
 
-    /// A lower bound of the smallest pending `earliest`, found in constant time: before it,
+    /// A lower bound of the smallest pending `earliest`, found by looking at no more than 64 entries: before it,
     /// [`Wheel::advance`] fires nothing. `u64::MAX` when nothing is pending.
     #[inline]
     pub fn first_due(&self) -> u64 {
@@ -284,8 +286,14 @@ impl<T> Wheel<T> {
             return 0;
         }
         match self.first_slot() {
-            // An entry inserted in the past is in the cursor's slot, before its own time.
-            Some((0, at)) if self.slot_start(0, at) <= self.cursor => 0,
+            // An entry inserted in the past is in the cursor's slot, before its own time: look.
+            Some((0, at)) if self.slot_start(0, at) <= self.cursor => {
+                if self.slots.live(at) > RESCAN {
+                    return 0;
+                }
+                // Its entries may all have been postponed: then the next slot's come first.
+                self.slots.min_earliest(at).min(tick_start(self.cursor + 1))
+            }
             Some((level, at)) => tick_start(self.slot_start(level, at)),
             None => NEVER,
         }

@@ -76,6 +76,12 @@ impl Chunk {
         at as u32
     }
 
+    /// Forgets holes at the end.
+    fn trim(&mut self) {
+        let kept = self.items().iter().rposition(|i| i.entry != NIL);
+        self.used = kept.map_or(0, |k| k as u8 + 1);
+    }
+
     fn fill(&mut self, items: &[Item]) {
         for (place, item) in self.items.iter_mut().zip(items) {
             place.write(*item);
@@ -87,16 +93,18 @@ impl Chunk {
 
 #[derive(Clone, Copy)]
 struct List {
+    min_latest: u64,
     head: u32,
     tail: u32,
     /// Items that are no holes.
     live: u32,
 }
 
+const EMPTY: List = List { min_latest: NEVER, head: NIL, tail: NIL, live: 0 };
+
 pub(super) struct Slots {
     chunks: Arena<Chunk>,
     lists: Box<[List; COUNT]>,
-    min_latest: Box<[u64; COUNT]>,
     occupied: [u64; LEVELS],
     stale: [u64; LEVELS],
 }
@@ -105,8 +113,7 @@ impl Slots {
     pub(super) fn new() -> Self {
         Slots {
             chunks: Arena::new(),
-            lists: Box::new([List { head: NIL, tail: NIL, live: 0 }; COUNT]),
-            min_latest: Box::new([NEVER; COUNT]),
+            lists: Box::new([EMPTY; COUNT]),
             occupied: [0; LEVELS],
             stale: [0; LEVELS],
         }
@@ -125,7 +132,7 @@ impl Slots {
 
     #[inline]
     pub(super) fn min_latest(&self, slot: usize) -> u64 {
-        self.min_latest[slot]
+        self.lists[slot].min_latest
     }
 
     #[inline]
@@ -144,22 +151,22 @@ impl Slots {
     }
 
     /// Appends an item and returns its place.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, slot: usize, item: Item) -> u32 {
-        let mut tail = self.lists[slot].tail;
-        if tail == NIL || self.chunks.at(tail).used as usize == ITEMS {
-            tail = self.append_chunk(slot);
+        let list = &mut self.lists[slot];
+        if list.tail != NIL {
+            let chunk = self.chunks.at_mut(list.tail);
+            if (chunk.used as usize) < ITEMS {
+                list.live += 1;
+                list.min_latest = list.min_latest.min(item.latest);
+                return list.tail << 6 | chunk.push(item);
+            }
         }
-        let at = self.chunks.at_mut(tail).push(item);
-        self.lists[slot].live += 1;
-        if item.latest < self.min_latest[slot] {
-            self.min_latest[slot] = item.latest;
-        }
-        self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
-        tail << 6 | at
+        self.push_chunk(slot, item)
     }
 
-    fn append_chunk(&mut self, slot: usize) -> u32 {
+    /// Appends a chunk with this item in it.
+    fn push_chunk(&mut self, slot: usize, item: Item) -> u32 {
         let prev = self.lists[slot].tail;
         let new = self.chunks.insert(Chunk {
             prev,
@@ -170,12 +177,19 @@ impl Slots {
             items: [const { MaybeUninit::uninit() }; ITEMS],
         });
         assert!(new < NIL >> 6, "more than 2^32 places in one wheel");
+        let at = self.chunks.at_mut(new).push(item);
+        let list = &mut self.lists[slot];
+        list.tail = new;
+        list.live += 1;
+        list.min_latest = list.min_latest.min(item.latest);
         match prev {
-            NIL => self.lists[slot].head = new,
+            NIL => {
+                list.head = new;
+                self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+            }
             p => self.chunks.at_mut(p).next = new,
         }
-        self.lists[slot].tail = new;
-        new
+        new << 6 | at
     }
 
     /// Changes an item in place. The caller knows that it may stay in its slot: it moves later.
@@ -187,68 +201,75 @@ impl Slots {
         let before = item.latest;
         item.earliest = earliest;
         item.latest = latest;
-        if latest < self.min_latest[slot] {
-            self.min_latest[slot] = latest;
-        } else if before == self.min_latest[slot] && latest != before {
+        let list = &mut self.lists[slot];
+        if latest < list.min_latest {
+            list.min_latest = latest;
+        } else if before == list.min_latest && latest != before {
             self.mark_stale(slot);
         }
     }
 
     /// Takes the item at `place` out and keeps its list dense.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove<T>(&mut self, place: u32, entries: &mut Arena<Entry<T>>) -> Item {
         let (item, live) = self.take(place);
-        if (1..=ITEMS / 2).contains(&live) && live % 5 == 1 {
+        // Now and then, so that a chunk which cannot be merged is not tried at every removal.
+        if live <= ITEMS / 2 && live % 4 == 1 {
             self.merge(place >> 6, entries);
         }
         item
     }
 
     /// Takes the item at `place` out of a list that is being emptied.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove_unmerged(&mut self, place: u32) {
         self.take(place);
     }
 
     /// Makes the item a hole; also says how many items its chunk has left.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, place: u32) -> (Item, usize) {
         let id = place >> 6;
         let at = (place & 63) as usize;
         let chunk = self.chunks.at_mut(id);
-        let item = std::mem::replace(&mut chunk.items_mut()[at], HOLE);
-        debug_assert_ne!(item.entry, NIL);
         let slot = chunk.slot as usize;
         chunk.live -= 1;
-        let live = chunk.live;
-        if at + 1 == chunk.used as usize {
+        let live = chunk.live as usize;
+        let used = chunk.used as usize;
+        let hole = &mut chunk.items_mut()[at];
+        let item = *hole;
+        debug_assert_ne!(item.entry, NIL);
+        hole.entry = NIL;
+        if at + 1 == used {
             // Holes at the end are room again.
-            let kept = chunk.items().iter().rposition(|i| i.entry != NIL);
-            chunk.used = kept.map_or(0, |k| k as u8 + 1);
+            chunk.used = at as u8;
+            if live < at {
+                chunk.trim();
+            }
         }
-        self.lists[slot].live -= 1;
-        if live == 0 {
-            self.unlink(id);
-        }
-        self.settle(slot, item.latest);
-        (item, live as usize)
-    }
-
-    /// Keeps the slot's marks true after an item with this `latest` left it.
-    #[inline]
-    fn settle(&mut self, slot: usize, latest: u64) {
-        if self.lists[slot].live == 0 {
+        let list = &mut self.lists[slot];
+        list.live -= 1;
+        if list.live == 0 {
+            *list = EMPTY;
+            self.chunks.remove(id);
             self.clear_marks(slot);
-        } else if latest == self.min_latest[slot] {
-            self.mark_stale(slot);
+        } else {
+            let forced = item.latest == list.min_latest;
+            if live == 0 {
+                self.unlink(id);
+            }
+            if forced {
+                self.mark_stale(slot);
+            }
         }
+        (item, live)
     }
 
     fn clear_marks(&mut self, slot: usize) {
         let bit = 1 << (slot % SLOTS);
         self.occupied[slot / SLOTS] &= !bit;
         self.stale[slot / SLOTS] &= !bit;
-        self.min_latest[slot] = NEVER;
+        self.lists[slot].min_latest = NEVER;
     }
 
     fn unlink(&mut self, id: u32) {
@@ -339,8 +360,20 @@ impl Slots {
             }
             chunk = self.next(chunk);
         }
-        self.min_latest[slot] = min;
+        self.lists[slot].min_latest = min;
         self.stale[slot / SLOTS] &= !(1 << (slot % SLOTS));
+    }
+
+    /// The smallest `earliest` of the slot: O(items of the slot).
+    pub(super) fn min_earliest(&self, slot: usize) -> u64 {
+        let mut min = NEVER;
+        let mut chunk = self.lists[slot].head;
+        while chunk != NIL {
+            let items = self.items(chunk).iter().filter(|i| i.entry != NIL);
+            min = items.fold(min, |min, item| min.min(item.earliest));
+            chunk = self.next(chunk);
+        }
+        min
     }
 
     pub(super) fn resident_bytes(&self) -> usize {

@@ -1,0 +1,322 @@
+//! Sleeps and timeouts of a driver that belongs to one thread.
+
+use super::Sleep;
+use crate::clock;
+use crate::driver::{self, Local, LocalHandle};
+use crate::error::Elapsed;
+use crate::tick::{NEVER, nanos};
+use crate::wheel::Key;
+use crate::window::{Span, Window};
+use futures::future::FusedFuture;
+use pin_project_lite::pin_project;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+impl LocalHandle {
+    /// Completes `d` from now, with no slack. See [`sleep`](crate::sleep).
+    #[inline]
+    pub fn sleep(&self, d: Duration) -> LocalSleep {
+        self.sleep_range(d, d)
+    }
+
+    /// Completes at `deadline`, with no slack. See [`sleep_until`](crate::sleep_until).
+    pub fn sleep_until(&self, deadline: Instant) -> LocalSleep {
+        self.sleep_window(Window::at(deadline))
+    }
+
+    /// Completes between `min` and `max` from now. See [`sleep_range`](crate::sleep_range).
+    #[inline]
+    pub fn sleep_range(&self, min: Duration, max: Duration) -> LocalSleep {
+        let (span, look) = span(&self.local, min, max);
+        LocalSleep { local: self.local.clone(), span, state: State::Idle { look } }
+    }
+
+    /// Completes within `window`. See [`sleep_window`](crate::sleep_window).
+    pub fn sleep_window(&self, window: Window) -> LocalSleep {
+        let span = span_of(window);
+        LocalSleep { local: self.local.clone(), span, state: State::Idle { look: true } }
+    }
+
+    /// Gives `future` at most `d`. See [`timeout`](crate::timeout).
+    pub fn timeout<F: IntoFuture>(&self, d: Duration, future: F) -> LocalTimeout<F::IntoFuture> {
+        self.timeout_range(d, d, future)
+    }
+
+    /// Gives `future` at least `min` and about at most `max`. See [`timeout_range`](crate::timeout_range).
+    pub fn timeout_range<F: IntoFuture>(
+        &self,
+        min: Duration,
+        max: Duration,
+        future: F,
+    ) -> LocalTimeout<F::IntoFuture> {
+        LocalTimeout { future: future.into_future(), limit: self.sleep_range(min, max) }
+    }
+}
+
+/// As [`Handle::span`](crate::Handle): the window, and whether the first poll must read the clock.
+#[inline]
+fn span(local: &Local, min: Duration, max: Duration) -> (Span, bool) {
+    let now = local.now();
+    let span = Span::range(now, min, max);
+    (span, local.is_manual() || span.earliest.saturating_sub(now) <= 1_000_000)
+}
+
+fn span_of(window: Window) -> Span {
+    Span::with_slack(clock::reading_of(window.earliest()), nanos(window.slack()))
+}
+
+/// A sleep on a [`LocalDriver`](crate::LocalDriver): what [`Sleep`] is elsewhere, without locks and not
+/// `Send`.
+#[must_use = "futures do nothing unless polled"]
+pub struct LocalSleep {
+    local: Rc<Local>,
+    span: Span,
+    state: State,
+}
+
+enum State {
+    /// Not registered; `look` when the first poll must read the clock.
+    Idle {
+        look: bool,
+    },
+    Pending(Key),
+    /// Completed, and how long after `earliest`.
+    Done {
+        late: u64,
+    },
+    /// Its driver has gone; the default driver has it now.
+    Moved(Box<Sleep>),
+    /// The manual clock it was waiting for has gone.
+    Orphaned,
+}
+
+impl std::fmt::Debug for LocalSleep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalSleep")
+            .field("earliest", &self.deadline())
+            .field("slack_ns", &(self.span.latest - self.span.earliest))
+            .field("elapsed", &self.is_elapsed())
+            .finish()
+    }
+}
+
+impl LocalSleep {
+    /// From when on it may complete.
+    pub fn deadline(&self) -> Instant {
+        clock::instant_of(self.span.earliest)
+    }
+
+    /// By when it should complete.
+    pub fn latest(&self) -> Instant {
+        clock::instant_of(self.span.latest)
+    }
+
+    /// True once a poll has returned `Ready`, until the next reset.
+    pub fn is_elapsed(&self) -> bool {
+        matches!(self.state, State::Done { .. })
+    }
+
+    /// How long after its `earliest` it completed; `None` before.
+    pub fn lateness(&self) -> Option<Duration> {
+        match self.state {
+            State::Done { late } => Some(Duration::from_nanos(late)),
+            _ => None,
+        }
+    }
+
+    /// True when it can never complete, because the driver whose manual clock it was waiting for has gone.
+    pub fn is_orphaned(&self) -> bool {
+        match self.state {
+            State::Orphaned => true,
+            State::Done { .. } | State::Moved(_) => false,
+            _ => self.local.is_manual() && self.local.is_closed(),
+        }
+    }
+
+    /// Moves it to complete at `deadline`, with no slack. See [`Sleep::reset`].
+    pub fn reset(&mut self, deadline: Instant) {
+        self.reset_span(span_of(Window::at(deadline)));
+    }
+
+    /// Moves it to another window. See [`Sleep::reset`].
+    pub fn reset_window(&mut self, window: Window) {
+        self.reset_span(span_of(window));
+    }
+
+    /// Moves it to complete between `min` and `max` from now. See [`Sleep::reset`].
+    pub fn reset_range(&mut self, min: Duration, max: Duration) {
+        self.reset_span(span(&self.local, min, max).0);
+    }
+
+    fn reset_span(&mut self, new: Span) {
+        self.span = new;
+        match &mut self.state {
+            State::Orphaned => {}
+            State::Moved(sleep) => sleep.reset_span(new),
+            State::Pending(key) if new.earliest != NEVER && self.local.reset(*key, new) => {}
+            _ => {
+                self.unregister();
+                self.state = State::Idle { look: true };
+            }
+        }
+    }
+
+    #[inline]
+    fn unregister(&mut self) {
+        if let State::Pending(key) = self.state {
+            self.state = State::Idle { look: true };
+            // The waker is dropped here, with nothing borrowed.
+            drop(self.local.cancel(key));
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, now: u64) -> Poll<()> {
+        self.state = State::Done { late: now.saturating_sub(self.span.earliest) };
+        Poll::Ready(())
+    }
+
+    #[inline]
+    fn poll_first(&mut self, cx: &mut Context<'_>, look: bool) -> Poll<()> {
+        if self.local.is_closed() {
+            return self.move_over(cx);
+        }
+        if self.span.earliest == NEVER {
+            return Poll::Pending;
+        }
+        if look {
+            let now = self.local.now();
+            if now >= self.span.earliest {
+                if driver::may_be_ready() {
+                    return self.complete(now);
+                }
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        driver::was_pending();
+        // Cloning is user code, which might even drop the driver: the entry then waits in a wheel that
+        // nobody drives, so look once more.
+        let waker = cx.waker().clone();
+        if self.local.is_closed() {
+            return self.move_over(cx);
+        }
+        self.state = State::Pending(self.local.register(self.span, waker));
+        Poll::Pending
+    }
+
+    fn poll_again(&mut self, cx: &mut Context<'_>, key: Key) -> Poll<()> {
+        if self.local.is_closed() {
+            return self.move_over(cx);
+        }
+        let now = self.local.now();
+        if now >= self.span.earliest && now != NEVER {
+            // Mostly a turn has fired it, and then there is nothing to take out.
+            if !self.local.has_passed(self.span.earliest) {
+                self.unregister();
+            }
+            return self.complete(now);
+        }
+        if self.local.poll(key, cx.waker()) {
+            driver::was_pending();
+            return Poll::Pending;
+        }
+        // Only a clock that was moved back fires a timer that is not due by now.
+        self.complete(self.span.earliest)
+    }
+
+    /// The driver has gone: go on with the default driver, if that has the same clock.
+    #[cold]
+    fn move_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.local.is_manual() {
+            self.state = State::Orphaned;
+            return Poll::Pending;
+        }
+        let sleep = Sleep::spanning(driver::default_handle(), self.span);
+        self.state = State::Moved(Box::new(sleep));
+        self.poll_moved(cx)
+    }
+
+    #[cold]
+    fn poll_moved(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let State::Moved(sleep) = &mut self.state else { return Poll::Pending };
+        if Pin::new(&mut **sleep).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let late = sleep.lateness().map_or(0, nanos);
+        self.complete(self.span.earliest.saturating_add(late))
+    }
+}
+
+impl Future for LocalSleep {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.state {
+            State::Idle { look } => self.poll_first(cx, look),
+            State::Pending(key) => self.poll_again(cx, key),
+            State::Done { .. } => Poll::Ready(()),
+            State::Moved(_) => self.poll_moved(cx),
+            State::Orphaned => Poll::Pending,
+        }
+    }
+}
+
+impl FusedFuture for LocalSleep {
+    fn is_terminated(&self) -> bool {
+        self.is_elapsed()
+    }
+}
+
+impl Drop for LocalSleep {
+    #[inline]
+    fn drop(&mut self) {
+        self.unregister();
+    }
+}
+
+pin_project! {
+    /// The future of [`LocalHandle::timeout`](crate::LocalHandle::timeout): what
+    /// [`Timeout`](crate::Timeout) is elsewhere.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct LocalTimeout<F> {
+        #[pin]
+        future: F,
+        limit: LocalSleep,
+    }
+}
+
+impl<F> LocalTimeout<F> {
+    /// The inner future, without its limit.
+    pub fn into_inner(self) -> F {
+        self.future
+    }
+
+    /// The limit: reset it to give the future more or less time.
+    pub fn limit_mut(self: Pin<&mut Self>) -> &mut LocalSleep {
+        self.project().limit
+    }
+}
+
+impl<F: Future> Future for LocalTimeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        match Pin::new(this.limit).poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(Elapsed::default())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+const _: () = assert!(std::mem::size_of::<LocalSleep>() <= 64);
