@@ -237,7 +237,6 @@ impl Core {
             durable: self.durable,
         };
         LogWrite {
-            id,
             position,
             ring: self.ring,
             stamp,
