@@ -1,10 +1,35 @@
-//! stub
-#[derive(clap::Subcommand)]
+//! Measuring what slack costs and buys.
+//!
+//! | file | lesson |
+//! | --- | --- |
+//! | [`plan`] | what is run: devices, workloads, policies |
+//! | [`simulate`] | the server on a virtual clock |
+//! | [`windows`] | timers of a virtual machine, and what they wake |
+//! | [`real`] | the server's own storage on a real file |
+//! | [`report`] | table, JSON, picture |
+
+pub(crate) mod plan;
+pub(crate) mod real;
+pub(crate) mod report;
+pub(crate) mod simulate;
+pub(crate) mod windows;
+
+use clap::Subcommand;
+
+/// What can be measured.
+#[derive(Subcommand)]
 pub(crate) enum Bench {
-    Slack,
+    /// Group commit with slack 500 us, 100 us, slack = resolution, and adaptive
+    Slack(Box<plan::SlackArgs>),
 }
+
 impl Bench {
     pub(crate) fn run(self) -> Result<(), String> {
-        Ok(())
+        match self {
+            Self::Slack(args) => {
+                let rows = args.run()?;
+                report::emit(&rows, &args)
+            }
+        }
     }
 }
