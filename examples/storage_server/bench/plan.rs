@@ -84,7 +84,7 @@ pub(crate) struct SlackArgs {
     /// Slacks of policy fixed, in us
     #[arg(long, value_delimiter = ',', default_values_t = [500, 100])]
     slack_us: Vec<u32>,
-    /// Length of each run, in seconds of its clock. Default: 10 (virtual), 1 (real)
+    /// Length of each run, in seconds of its clock. Default: 20 (virtual), 1 (real)
     #[arg(long)]
     seconds: Option<f64>,
     /// Window in percent of the mean log-write latency
@@ -145,16 +145,31 @@ pub(crate) struct Row {
 
 impl SlackArgs {
     pub(crate) fn run(&self) -> Result<Vec<Row>, String> {
+        let devices = self.devices()?;
+        match self.clock {
+            Clock::Real => devices.iter().map(|d| self.run_device(d)).collect::<Result<Vec<_>, _>>(),
+            // Simulations do not disturb each other, so each device has a thread.
+            Clock::Virtual => std::thread::scope(|scope| {
+                let runs: Vec<_> =
+                    devices.iter().map(|d| scope.spawn(|| self.run_device(d))).collect();
+                let join = |run: std::thread::ScopedJoinHandle<'_, _>| {
+                    run.join().unwrap_or_else(|_| Err("a simulation panicked".to_string()))
+                };
+                runs.into_iter().map(join).collect()
+            }),
+        }
+        .map(|rows| rows.concat())
+    }
+
+    fn run_device(&self, device: &NamedDevice) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
-        for device in self.devices()? {
-            for &workload in &self.workload {
-                for &writers in &self.writers {
-                    for variant in self.variants() {
-                        rows.push(match self.clock {
-                            Clock::Virtual => self.simulate(&device, workload, writers, variant)?,
-                            Clock::Real => real::run(self, &device, workload, writers, variant)?,
-                        });
-                    }
+        for &workload in &self.workload {
+            for &writers in &self.writers {
+                for variant in self.variants() {
+                    rows.push(match self.clock {
+                        Clock::Virtual => self.simulate(device, workload, writers, variant)?,
+                        Clock::Real => real::run(self, device, workload, writers, variant)?,
+                    });
                 }
             }
         }
@@ -206,7 +221,7 @@ impl SlackArgs {
     }
 
     pub(crate) fn span(&self) -> f64 {
-        let default = if self.clock == Clock::Virtual { 10.0 } else { 1.0 };
+        let default = if self.clock == Clock::Virtual { 20.0 } else { 1.0 };
         self.seconds.unwrap_or(default)
     }
 

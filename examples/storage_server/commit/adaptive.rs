@@ -16,18 +16,29 @@ use super::settings::{MAX_SLACK, Nanos};
 /// The extra wait beyond the nominal window in 1/16 of the mean latency. The first arm does not
 /// wait at all, the second is the nominal window and no more.
 const EXTRA: [Option<u64>; 6] = [None, Some(0), Some(1), Some(2), Some(4), Some(8)];
+const NOMINAL: usize = 1;
 
 /// An epoch counts at least so many blocks.
-const EPOCH_BLOCKS: u32 = 24;
+const EPOCH_BLOCKS: u32 = 32;
 /// An epoch counts at least so many acknowledgements, for each of them is a sample.
 const EPOCH_ACKS: u64 = 48;
 /// Blocks after the start of an epoch that are not counted: the writers are still in the step
 /// that the previous wait gave them.
 const SETTLE_BLOCKS: u32 = 8;
-/// One epoch in so many tries another wait.
-const PROBE_EVERY: u32 = 16;
+/// The same for another wait than the best.
+const SETTLE_OTHER: u32 = 32;
+/// So many epochs with the best wait come before the first probe of another one. Each probe that
+/// finds nothing better doubles the number, up to the second constant: a probe disturbs a step
+/// that the writers may take long to fall into again.
+const FIRST_GAP: u32 = 8;
+const LAST_GAP: u32 = 512;
 /// Another wait must be better by this much to replace the best: noise must not cause changes.
-const MARGIN: f64 = 0.005;
+const MARGIN: f64 = 0.01;
+/// How much one more epoch counts in the score of the best wait.
+const SMOOTHING: f64 = 0.1;
+/// When the best wait's epochs differ from what was known by this factor, twice in a row, the
+/// load is another one, and everything known is forgotten.
+const CHANGED: f64 = 1.5;
 
 /// What a block tells the policy when it is durable.
 #[derive(Clone, Copy, Debug)]
@@ -55,21 +66,30 @@ pub(crate) struct Adaptive {
     waited: u128,
     /// Which neighbour the next probe tries.
     probe: usize,
+    /// Epochs with the best wait until the next probe, and how many there will be after that.
+    until_probe: u32,
+    gap: u32,
+    /// An arm that was better than the best in its last epoch.
+    rival: Option<usize>,
+    /// Epochs in a row that did not look like the load known.
+    strange: u32,
 }
 
 impl Default for Adaptive {
     fn default() -> Self {
-        let arm = 1;
-        let score = [None; EXTRA.len()];
         Self {
-            score,
-            best: arm,
-            arm,
+            score: [None; EXTRA.len()],
+            best: NOMINAL,
+            arm: NOMINAL,
             epoch: 0,
             blocks: 0,
             acks: 0,
             waited: 0,
             probe: 0,
+            until_probe: FIRST_GAP,
+            gap: FIRST_GAP,
+            rival: None,
+            strange: 0,
         }
     }
 }
@@ -94,37 +114,55 @@ impl Adaptive {
             return;
         }
         self.blocks += 1;
-        if self.blocks <= SETTLE_BLOCKS {
+        let settle = if self.arm == self.best { SETTLE_BLOCKS } else { SETTLE_OTHER };
+        if self.blocks <= settle {
             return;
         }
         self.acks += sample.waiters;
         self.waited += u128::from(sample.waited);
-        if self.blocks >= SETTLE_BLOCKS + EPOCH_BLOCKS && self.acks >= EPOCH_ACKS {
+        if self.blocks >= settle + EPOCH_BLOCKS && self.acks >= EPOCH_ACKS {
             self.end_epoch();
         }
     }
 
     fn end_epoch(&mut self) {
         let mean = self.waited as f64 / self.acks as f64;
-        let score = &mut self.score[self.arm];
-        // A probe replaces what was known: it is rare, and the load may have changed since.
-        *score = Some(match *score {
-            Some(old) if self.arm == self.best => old + (mean - old) * 0.25,
-            _ => mean,
-        });
-        self.choose();
         self.epoch = self.epoch.wrapping_add(1);
         (self.blocks, self.acks, self.waited) = (0, 0, 0);
+        self.note(mean);
         self.arm = self.next_arm();
     }
 
-    fn choose(&mut self) {
+    /// Takes in the mean time to acknowledgement of an epoch with the current arm.
+    fn note(&mut self, mean: f64) {
+        match self.score[self.arm] {
+            Some(old) if self.arm == self.best => {
+                let differs = !(old / CHANGED..=old * CHANGED).contains(&mean);
+                self.strange = if differs { self.strange + 1 } else { 0 };
+                if self.strange == 2 {
+                    self.score = [None; EXTRA.len()];
+                    self.rival = None;
+                    (self.gap, self.until_probe, self.strange) = (FIRST_GAP, FIRST_GAP, 0);
+                } else if !differs {
+                    self.score[self.arm] = Some(old + (mean - old) * SMOOTHING);
+                }
+            }
+            // A probe replaces what was known: it is rare, and the load may have drifted since.
+            _ => self.score[self.arm] = Some(mean),
+        }
         let known = |i: usize| self.score[i].unwrap_or(f64::INFINITY);
         let rival = (0..EXTRA.len()).min_by(|&a, &b| known(a).total_cmp(&known(b)));
-        if let Some(rival) = rival
-            && known(rival) < known(self.best) * (1.0 - MARGIN)
-        {
-            self.best = rival;
+        let rival = rival.filter(|&r| known(r) < known(self.best) * (1.0 - MARGIN));
+        match rival {
+            None => self.rival = None,
+            // Once may be luck: the writers may still be in the step that the best wait gave
+            // them. It has to be better again at once.
+            Some(rival) if self.rival != Some(rival) => self.rival = Some(rival),
+            Some(rival) => {
+                (self.best, self.rival) = (rival, None);
+                self.gap = (self.gap / 2).max(FIRST_GAP);
+                self.until_probe = self.gap;
+            }
         }
     }
 
@@ -133,9 +171,15 @@ impl Adaptive {
         if let Some(untried) = self.score.iter().position(Option::is_none) {
             return untried;
         }
-        if !self.epoch.is_multiple_of(PROBE_EVERY) {
+        if let Some(rival) = self.rival {
+            return rival;
+        }
+        if self.until_probe > 0 {
+            self.until_probe -= 1;
             return self.best;
         }
+        self.gap = (self.gap * 2).min(LAST_GAP);
+        self.until_probe = self.gap;
         // Neighbours first, since they cost least; every fourth probe looks further.
         self.probe = self.probe.wrapping_add(1);
         let last = EXTRA.len() - 1;

@@ -38,7 +38,8 @@ struct Block {
     /// Writers that wait for it, and the sum of their arrival times.
     waiters: u64,
     arrivals: u128,
-    epoch: u32,
+    /// The adaptive policy's epoch, if that policy chose the wait.
+    epoch: Option<u32>,
     attempts: u32,
     issued: Nanos,
 }
@@ -134,7 +135,8 @@ impl GroupCommit {
     /// A writer wants record `seq` durable. `None`: no block holds it, so it already is.
     pub(crate) fn want(&mut self, now: Nanos, seq: u64, settings: &Settings) -> Option<Ticket> {
         let window = self.window(now, settings);
-        let epoch = self.adaptive.epoch();
+        let adapts = settings.policy == Policy::Adaptive;
+        let epoch = adapts.then(|| self.adaptive.epoch());
         let holds = |b: &&mut Block| b.first <= seq && seq <= b.last;
         if let Some(block) = self.waiting.iter_mut().rev().find(holds) {
             block.waiters += 1;
@@ -243,11 +245,10 @@ impl GroupCommit {
                 last: block.last,
             });
             let waited = u128::from(now) * u128::from(block.waiters) - block.arrivals;
-            self.adaptive.learn(Sample {
-                epoch: block.epoch,
-                waiters: block.waiters,
-                waited: Nanos::try_from(waited).unwrap_or(Nanos::MAX),
-            });
+            if let Some(epoch) = block.epoch {
+                let waited = Nanos::try_from(waited).unwrap_or(Nanos::MAX);
+                self.adaptive.learn(Sample { epoch, waiters: block.waiters, waited });
+            }
         }
         acked
     }
@@ -301,7 +302,7 @@ impl Block {
             window: None,
             waiters: 0,
             arrivals: 0,
-            epoch: 0,
+            epoch: None,
             attempts: 0,
             issued: 0,
         }
