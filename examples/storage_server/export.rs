@@ -76,8 +76,20 @@ impl Export {
                 )
             }
         };
-        let volume = Volume::start(recovered.superblock, log, data, depth, tunables)
-            .map_err(|e| fail("threads", &e))?;
+        Self::assemble(spec, recovered, (log, data), depth, max_payload, tunables)
+            .map_err(|e| fail("threads", &e))
+    }
+
+    /// An export over disks that are recovered.
+    pub(crate) fn assemble(
+        spec: &ExportSpec,
+        recovered: Recovered,
+        (log, data): (Arc<dyn Disk>, Arc<dyn Disk>),
+        depth: usize,
+        max_payload: u32,
+        tunables: Arc<Tunables>,
+    ) -> io::Result<Self> {
+        let volume = Volume::start(recovered.superblock, log, data, depth, tunables)?;
         let info = ExportInfo {
             name: spec.name.clone(),
             description: format!("{} bytes behind a write-ahead log", spec.size),

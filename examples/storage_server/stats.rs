@@ -50,7 +50,7 @@ impl Histogram {
     pub(crate) fn quantile(&self, share: f64) -> Nanos {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
         let total: u64 = counts.iter().sum();
-        let rank = (total as f64 * share) as u64;
+        let rank = ((total as f64 * share) as u64).min(total.saturating_sub(1));
         let mut seen = 0;
         for (i, count) in counts.into_iter().enumerate() {
             seen += count;

@@ -65,7 +65,10 @@ enum Event {
     /// The kernel timer may be due.
     Timer,
     /// The commit thread that waited for a window runs.
-    WaitOver { block: u64, deadline: Nanos },
+    WaitOver {
+        block: u64,
+        deadline: Nanos,
+    },
     LogDone(u64),
 }
 
@@ -110,7 +113,11 @@ pub(crate) fn run(scenario: &Scenario) -> Outcome {
         next_seq: 0,
         unacknowledged: VecDeque::new(),
         rng: scenario.seed,
-        outcome: Outcome { acknowledged: 0, stats: Stats::default(), expiries: 0 },
+        outcome: Outcome {
+            acknowledged: 0,
+            stats: Stats::default(),
+            expiries: 0,
+        },
     };
     for writer in 0..scenario.writers {
         let at = (sim.uniform() * scenario.costs.turnaround as f64) as Nanos;
@@ -194,7 +201,9 @@ impl Simulation {
         self.next_seq += 1;
         self.unacknowledged.push_back((seq, writer));
         let settings = self.scenario.settings;
-        let full = self.group.append(seq, self.scenario.bytes, settings.max_block);
+        let full = self
+            .group
+            .append(seq, self.scenario.bytes, settings.max_block);
         let ticket = self.group.want(self.now, seq, &settings);
         // As in the server: an arrival wakes the commit threads only if that changes something.
         if full || ticket.is_some_and(|t| t.wake) {
@@ -225,7 +234,10 @@ impl Simulation {
                     if self.waiting != Some(id) {
                         self.waiting = Some(id);
                         let latest = window.deadline + window.slack;
-                        let timer = Timer::Window { block: id, deadline: window.deadline };
+                        let timer = Timer::Window {
+                            block: id,
+                            deadline: window.deadline,
+                        };
                         self.timers.insert(window.deadline, latest, timer);
                         self.arm();
                     }

@@ -247,7 +247,11 @@ impl GroupCommit {
             let waited = u128::from(now) * u128::from(block.waiters) - block.arrivals;
             if let Some(epoch) = block.epoch {
                 let waited = Nanos::try_from(waited).unwrap_or(Nanos::MAX);
-                self.adaptive.learn(Sample { epoch, waiters: block.waiters, waited });
+                self.adaptive.learn(Sample {
+                    epoch,
+                    waiters: block.waiters,
+                    waited,
+                });
             }
         }
         acked

@@ -18,3 +18,10 @@ pub(crate) mod log;
 pub(crate) mod overlay;
 pub(crate) mod recovery;
 pub(crate) mod volume;
+
+#[cfg(test)]
+pub(crate) mod crashdisk;
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod log_tests;
