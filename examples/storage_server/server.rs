@@ -209,20 +209,27 @@ where
     F: Future<Output = io::Result<(R, W)>>,
 {
     let mut connections = JoinSet::new();
+    // A client that was accepted and has no slot yet; it survives the other branches below.
+    let mut accepted = None;
     loop {
         let next = async {
-            let slot = shared
+            if accepted.is_none() {
+                accepted = Some(accept().await?);
+            }
+            // Only now: a listener that waits for a client must not keep a slot from another.
+            shared
                 .slots
                 .clone()
                 .acquire_owned()
                 .await
-                .map_err(io::Error::other)?;
-            Ok::<_, io::Error>((slot, accept().await?))
+                .map_err(io::Error::other)
         };
         tokio::select! {
-            next = next => match next {
-                Ok((slot, (reader, writer))) => {
-                    connections.spawn(connection(reader, writer, shared.clone(), slot));
+            slot = next => match slot {
+                Ok(slot) => {
+                    if let Some((reader, writer)) = accepted.take() {
+                        connections.spawn(connection(reader, writer, shared.clone(), slot));
+                    }
                 }
                 Err(error) => {
                     // Out of descriptors, most likely: the others go on, this one tries later.

@@ -14,7 +14,7 @@ use crate::commit::settings::{Policy, Settings};
 use super::checkpoint::{Plan, move_tail, write_extent};
 use super::core::{AppendError, Core, LogWrite, Wanted};
 use super::crashdisk::{CrashDisk, Faults, Power};
-use super::disk::{Disk, Zeroing};
+use super::disk::Zeroing;
 use super::log::{Change, RING_START};
 use super::recovery::{format, recover};
 

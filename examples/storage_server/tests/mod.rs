@@ -1,1 +1,9 @@
-//! Tests of the server as a whole, by case.
+//! The server as a whole, tested by clients on real sockets and over disks that fail.
+
+mod client;
+mod durability;
+mod handshake;
+mod malformed;
+mod rig;
+mod stopping;
+mod transmission;
