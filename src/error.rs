@@ -1,0 +1,99 @@
+//! What can go wrong, one type per operation. Each says what was asked and what is allowed.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// A window was given a `latest` before its `earliest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvertedWindow {
+    /// How far `latest` lies before `earliest`.
+    pub inverted_by: Duration,
+}
+
+impl fmt::Display for InvertedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a window's latest must not be before its earliest, here it is {:?} before it",
+            self.inverted_by
+        )
+    }
+}
+
+impl Error for InvertedWindow {}
+
+/// A [`timeout`](crate::timeout) ran out before its future was ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Elapsed {}
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the timeout has elapsed")
+    }
+}
+
+impl Error for Elapsed {}
+
+impl From<Elapsed> for io::Error {
+    fn from(e: Elapsed) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, e)
+    }
+}
+
+/// The driver behind a handle is gone (dropped, shut down, or left behind by a fork).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {}
+
+impl fmt::Display for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the timer driver behind this handle has been shut down")
+    }
+}
+
+impl Error for Shutdown {}
+
+/// An interval was asked for with a period of zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZeroPeriod {}
+
+impl fmt::Display for ZeroPeriod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an interval's period is 0ns, it must be at least 1ns")
+    }
+}
+
+impl Error for ZeroPeriod {}
+
+/// A driver could not be built: what was being made, and why the system refused.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct BuildError {
+    /// What could not be made ("a timerfd", "the driver's thread").
+    pub what: &'static str,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
+impl BuildError {
+    pub(crate) fn new(what: &'static str) -> impl FnOnce(io::Error) -> BuildError {
+        move |source| BuildError { what, source }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot make {} for a timer driver: {}", self.what, self.source)
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}

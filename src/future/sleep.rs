@@ -1,0 +1,367 @@
+//! The sleep: a window, and the entry that stands for it in a driver's wheel.
+
+use crate::clock::{self, Clock};
+use crate::driver::{self, ClockLane, Firing, Handle, Polled};
+use crate::tick::NEVER;
+use crate::wheel::Key;
+use crate::window::{Span, Window};
+use futures::future::FusedFuture;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// A future that completes within its window. Made by [`sleep`](crate::sleep),
+/// [`sleep_range`](crate::sleep_range) and their kin.
+///
+/// It registers nothing until it is first polled pending, may move between tasks and threads, and can be
+/// [reset](Sleep::reset) in place. A poll after completion is ready again.
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep {
+    handle: Handle,
+    span: Span,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// Not registered; `look` when the first poll must read the clock.
+    Idle { look: bool },
+    /// In a wheel of the handle's driver.
+    Pending { key: Key, shard: u16 },
+    /// Completed, and how long after `earliest`.
+    Done { late: u64 },
+    /// The manual clock it was waiting for has gone.
+    Orphaned,
+}
+
+impl std::fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sleep")
+            .field("earliest", &self.deadline())
+            .field("slack_ns", &(self.span.latest - self.span.earliest))
+            .field("elapsed", &self.is_elapsed())
+            .finish()
+    }
+}
+
+impl Sleep {
+    #[inline]
+    pub(crate) fn range(handle: Handle, min: Duration, max: Duration) -> Self {
+        let (span, look) = handle.span(min, max);
+        Sleep { handle, span, state: State::Idle { look } }
+    }
+
+    #[inline]
+    pub(crate) fn window(handle: Handle, window: Window) -> Self {
+        Sleep { handle, span: span_of(window), state: State::Idle { look: true } }
+    }
+
+    #[inline]
+    pub(crate) fn spanning(handle: Handle, span: Span) -> Self {
+        Sleep { handle, span, state: State::Idle { look: true } }
+    }
+
+    pub(crate) fn never(handle: Handle) -> Self {
+        Self::spanning(handle, Span::NEVER)
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Narrows its window to the part that a firing policy would choose, for this timer alone: with
+    /// [`Firing::EarliestCommon`] it ends where it can share a wakeup with what is pending now, with
+    /// [`Firing::Aligned`] at the shared grid. The window is never widened; `Latest` leaves it as it is.
+    ///
+    /// ```
+    /// use slackwheel::{Firing, sleep_range};
+    /// use std::time::Duration;
+    ///
+    /// # let mut driver = slackwheel::Driver::new()?;
+    /// # driver.block_on(async {
+    /// let ms = Duration::from_millis;
+    /// sleep_range(ms(2), ms(15)).firing(Firing::Aligned).await;
+    /// # });
+    /// # Ok::<(), slackwheel::BuildError>(())
+    /// ```
+    pub fn firing(mut self, firing: Firing) -> Self {
+        if let Some(lane) = self.lane() {
+            self.reset_span(lane.narrow(self.span, firing));
+        }
+        self
+    }
+
+    /// From when on it may complete.
+    pub fn deadline(&self) -> Instant {
+        clock::instant_of(self.span.earliest)
+    }
+
+    /// By when it should complete.
+    pub fn latest(&self) -> Instant {
+        clock::instant_of(self.span.latest)
+    }
+
+    /// True once a poll has returned `Ready`, until the next reset.
+    pub fn is_elapsed(&self) -> bool {
+        matches!(self.state, State::Done { .. })
+    }
+
+    /// How long after its `earliest` it completed; `None` before. Measured when the completing poll read
+    /// the clock.
+    pub fn lateness(&self) -> Option<Duration> {
+        match self.state {
+            State::Done { late } => Some(Duration::from_nanos(late)),
+            _ => None,
+        }
+    }
+
+    /// How long after its `latest` it completed; zero when in time, `None` before.
+    pub fn overrun(&self) -> Option<Duration> {
+        let slack = Duration::from_nanos(self.span.latest - self.span.earliest);
+        self.lateness().map(|late| late.saturating_sub(slack))
+    }
+
+    /// True when it can never complete, because the driver whose manual clock it was waiting for has gone.
+    /// (A sleep on any other clock moves to the default driver instead.)
+    pub fn is_orphaned(&self) -> bool {
+        match self.state {
+            State::Orphaned => true,
+            State::Done { .. } => false,
+            _ => self.handle.manual && self.handle.is_shut_down(),
+        }
+    }
+
+    /// Moves it to complete at `deadline`, with no slack. A pending sleep keeps its waker and its place in
+    /// memory; a completed one starts anew.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.reset_span(span_of(Window::at(deadline)));
+    }
+
+    /// Moves it to another window. See [`reset`](Sleep::reset).
+    pub fn reset_window(&mut self, window: Window) {
+        self.reset_span(span_of(window));
+    }
+
+    /// Moves it to complete between `min` and `max` from now. See [`reset`](Sleep::reset).
+    pub fn reset_range(&mut self, min: Duration, max: Duration) {
+        self.reset_span(self.handle.span(min, max).0);
+    }
+
+    /// Makes it never complete, until it is reset again. It holds no timer then.
+    pub fn reset_never(&mut self) {
+        self.reset_span(Span::NEVER);
+    }
+
+    pub(crate) fn reset_span(&mut self, span: Span) {
+        if let State::Pending { key, shard } = self.state {
+            if span.earliest != NEVER {
+                let core = self.handle.core;
+                let alive = core.is_alive(self.handle.life);
+                if alive && core.lane.reset(shard as usize, self.handle.life, key, self.span, span)
+                {
+                    self.span = span;
+                    self.raise_stale_arm();
+                    return;
+                }
+            }
+            self.unregister();
+        }
+        self.span = span;
+        if !matches!(self.state, State::Orphaned) {
+            self.state = State::Idle { look: true };
+        }
+    }
+
+    /// Where its entry is; `None` when its driver has gone.
+    #[inline]
+    fn lane(&self) -> Option<&'static ClockLane> {
+        let Handle { core, life, .. } = self.handle;
+        if core.is_alive(life) { self.handle.lane() } else { None }
+    }
+
+    /// Takes the entry out of the wheel, when there is one.
+    fn unregister(&mut self) {
+        if let State::Pending { key, shard } = self.state {
+            self.state = State::Idle { look: true };
+            if let Some(lane) = self.lane() {
+                // The waker is dropped here, with no lock held.
+                drop(lane.cancel(shard as usize, self.handle.life, key, self.span));
+                self.raise_stale_arm();
+            }
+        }
+    }
+
+    /// Whoever operates on a driver whose arm is stale helps; else this is one load.
+    #[inline]
+    fn raise_stale_arm(&self) {
+        if let Some(lane) = self.handle.lane()
+            && lane.arming.is_stale()
+        {
+            lane.raise(self.handle.reading());
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, now: u64) -> Poll<()> {
+        self.state = State::Done { late: now.saturating_sub(self.span.earliest) };
+        Poll::Ready(())
+    }
+
+    /// The driver has gone: move to the default driver, if that has the same clock.
+    #[cold]
+    fn rehome(&mut self) -> bool {
+        if self.handle.manual {
+            self.state = State::Orphaned;
+            return false;
+        }
+        self.handle = driver::default_handle().on(self.handle.clock);
+        true
+    }
+
+    fn register(&mut self, waker: &Waker) -> Poll<()> {
+        let mut waker = waker.clone();
+        let shard = driver::shard();
+        loop {
+            let Handle { core, life, clock, .. } = self.handle;
+            if let Some(lane) = self.lane() {
+                match lane.register(shard, life, self.span, waker) {
+                    Ok(key) => {
+                        self.state = State::Pending { key, shard: shard as u16 };
+                        if !core.is_driven() {
+                            self.drive_default();
+                        }
+                        self.raise_stale_arm();
+                        return Poll::Pending;
+                    }
+                    Err(back) => waker = back,
+                }
+            }
+            if clock != Clock::Monotonic && core.is_alive(life) {
+                if core.open_clock(life, clock).is_ok() {
+                    continue;
+                }
+                if self.handle == driver::default_handle() {
+                    // No descriptor left: look at the clock again before long.
+                    std::thread::sleep(Duration::from_millis(1));
+                    waker.wake();
+                    return Poll::Pending;
+                }
+            }
+            if !self.rehome() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Starts the default driver's thread. Where that fails, the waker is called, so that the next poll
+    /// tries again and looks at the clock; the pause keeps this from spinning.
+    #[cold]
+    fn drive_default(&mut self) {
+        if driver::ensure_driven(self.handle).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+            if let State::Pending { key, shard } = self.state {
+                let lane = self.lane();
+                let life = self.handle.life;
+                let waker = lane.and_then(|l| l.cancel(shard as usize, life, key, self.span));
+                self.state = State::Idle { look: true };
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_first(&mut self, cx: &mut Context<'_>, look: bool) -> Poll<()> {
+        if self.span.earliest == NEVER {
+            return Poll::Pending;
+        }
+        if look {
+            let Handle { core, life, manual, .. } = self.handle;
+            if manual && !core.is_alive(life) {
+                self.state = State::Orphaned;
+                return Poll::Pending;
+            }
+            let now = self.handle.reading();
+            if now >= self.span.earliest {
+                if driver::may_be_ready() {
+                    return self.complete(now);
+                }
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        driver::was_pending();
+        self.register(cx.waker())
+    }
+
+    fn poll_again(&mut self, cx: &mut Context<'_>, key: Key, shard: usize) -> Poll<()> {
+        if let Some(lane) = self.lane() {
+            let now = self.handle.reading();
+            if now >= self.span.earliest && now != NEVER {
+                self.unregister();
+                return self.complete(now);
+            }
+            match lane.poll(shard, self.handle.life, key, cx.waker()) {
+                Polled::Pending => {
+                    driver::was_pending();
+                    return Poll::Pending;
+                }
+                // The wall clock was set: look at it again.
+                Polled::Fired if self.handle.clock == Clock::Realtime => {
+                    self.state = State::Idle { look: true };
+                    return self.poll_first(cx, true);
+                }
+                // Only a clock that runs backwards fires a timer that is not due by now.
+                Polled::Fired => return self.complete(self.span.earliest),
+                Polled::Gone => {}
+            }
+        }
+        self.state = State::Idle { look: true };
+        if !self.rehome() {
+            return Poll::Pending;
+        }
+        self.poll_first(cx, true)
+    }
+}
+
+/// A window as a span of readings.
+fn span_of(window: Window) -> Span {
+    let earliest = clock::reading_of(window.earliest());
+    let slack = crate::tick::nanos(window.slack());
+    Span::with_slack(earliest, slack)
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.state {
+            State::Idle { look } => self.poll_first(cx, look),
+            State::Pending { key, shard } => self.poll_again(cx, key, shard as usize),
+            State::Done { .. } => Poll::Ready(()),
+            State::Orphaned => Poll::Pending,
+        }
+    }
+}
+
+impl FusedFuture for Sleep {
+    fn is_terminated(&self) -> bool {
+        self.is_elapsed()
+    }
+}
+
+impl Drop for Sleep {
+    #[inline]
+    fn drop(&mut self) {
+        self.unregister();
+    }
+}
+
+const _: () = assert!(std::mem::size_of::<Sleep>() <= 64);

@@ -1,0 +1,234 @@
+//! Moving the wheel through time: firing what is due, splitting slots on the way.
+//!
+//! Ground rules:
+//! - Slots are handled in the order of time, a slot's items in the order of insertion; so entries
+//!   come out by tick, then by insertion.
+//! - A slot of at most [`BATCH`] items is settled in one go: what is due fires, sorted by tick, the
+//!   rest is placed below. A larger one is split level by level, at most `limit` items a call, and
+//!   remembers in `splitting` where it is. While it is, entries of its range queue up at its end, so
+//!   that none overtakes an older one.
+
+use super::slots::{BITS, Item, LEVELS, NIL, SLOTS};
+use super::{Splitting, Wheel};
+use crate::tick::tick_of;
+
+/// Items of a slot that are settled at once. This many fit the sort's buffer on the stack.
+const BATCH: usize = 160;
+/// How far ahead entries are fetched: about a memory access's worth of work.
+const AHEAD: usize = 8;
+
+/// An entry that [`Wheel::advance`] hands out.
+#[derive(Debug)]
+pub struct Fired<T> {
+    /// From when on it could fire, in nanoseconds.
+    pub earliest: u64,
+    /// By when it should have fired, in nanoseconds.
+    pub latest: u64,
+    /// What was inserted.
+    pub value: T,
+}
+
+/// What one call of [`Wheel::advance`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "with `more`, due entries are left"]
+pub struct Advance {
+    /// Entries handed out.
+    pub fired: usize,
+    /// True when the limit was reached first: call again with the same time.
+    pub more: bool,
+}
+
+impl<T> Wheel<T> {
+    /// Moves to `now` (nanoseconds) and hands every entry with `earliest <= now` to `fire`, by
+    /// `earliest` to the tick, ties in the order of insertion. A `now` before an earlier one acts as
+    /// that earlier one: the wheel never moves back.
+    ///
+    /// Fires or moves about `limit` entries (at most 160 more), then returns with `more` set; entries
+    /// inserted in between may be handed out by the following calls.
+    ///
+    /// If `fire` panics, that entry is gone and the others stay.
+    pub fn advance(&mut self, now: u64, limit: usize, mut fire: impl FnMut(Fired<T>)) -> Advance {
+        let now = now.max(self.now);
+        self.now = now;
+        let present = tick_of(now);
+        let mut left = limit.max(1);
+        let mut fired = 0;
+        let mut moved = false;
+        let more = loop {
+            if let Some(splitting) = self.splitting {
+                if left == 0 {
+                    break true;
+                }
+                self.split(splitting, &mut left);
+                moved = true;
+                continue;
+            }
+            let Some((level, at)) = self.first_slot() else { break false };
+            let start = self.slot_start(level, at);
+            if start > present {
+                break false;
+            }
+            if left == 0 {
+                break true;
+            }
+            let slot = level * SLOTS + at;
+            moved = true;
+            if level == 0 {
+                self.cursor = self.cursor.max(start);
+                let done = self.fire_tick(slot, start, now, &mut left, &mut fired, &mut fire);
+                if !done {
+                    break true;
+                }
+                if start == present {
+                    // What is left in this slot comes later within the tick.
+                    break false;
+                }
+            } else if self.slots.live(slot) as usize <= BATCH {
+                let last = start | ((1u64 << (BITS * level as u32)) - 1);
+                self.cursor = if last >= present { present } else { start };
+                self.settle_slot(slot, now, &mut left, &mut fired, &mut fire);
+            } else {
+                self.cursor = start;
+                self.splitting = Some(Splitting { slot, level, start });
+            }
+        };
+        if !more {
+            self.cursor = self.cursor.max(present);
+        }
+        if moved {
+            self.bound_fresh = false;
+        }
+        Advance { fired, more }
+    }
+
+    /// Fires what is due of a level-0 slot; true when all of it was looked at.
+    fn fire_tick(
+        &mut self,
+        slot: usize,
+        start: u64,
+        now: u64,
+        left: &mut usize,
+        fired: &mut usize,
+        fire: &mut impl FnMut(Fired<T>),
+    ) -> bool {
+        // A tick that has passed is emptied from the front. The present one may hold items that come
+        // later within it: those are looked at and left where they are.
+        let mut chunk = self.slots.head(slot);
+        while chunk != NIL {
+            let next = self.slots.next(chunk);
+            let mut hand = std::mem::take(&mut self.hand);
+            let place = chunk << 6;
+            hand.clear();
+            hand.extend_from_slice(self.slots.items(chunk));
+            for (at, item) in hand.iter().enumerate() {
+                if item.entry == NIL {
+                    continue;
+                }
+                if item.earliest <= now {
+                    if *left == 0 {
+                        self.hand = hand;
+                        return false;
+                    }
+                    *left -= 1;
+                    *fired += 1;
+                    self.slots.remove_unmerged(place | at as u32);
+                    let entry = self.entries.remove(item.entry);
+                    fire(Fired {
+                        earliest: item.earliest,
+                        latest: item.latest,
+                        value: entry.value,
+                    });
+                } else if tick_of(item.earliest) > start {
+                    // Postponed in place: now it moves to where it belongs.
+                    self.slots.remove_unmerged(place | at as u32);
+                    self.place(*item);
+                }
+            }
+            self.hand = hand;
+            chunk = next;
+        }
+        if self.slots.is_stale(slot) {
+            self.slots.rescan(slot);
+        }
+        true
+    }
+
+    /// Empties a slot above level 0 of few items: fires what is due, places the rest.
+    fn settle_slot(
+        &mut self,
+        slot: usize,
+        now: u64,
+        left: &mut usize,
+        fired: &mut usize,
+        fire: &mut impl FnMut(Fired<T>),
+    ) {
+        let mut due = std::mem::take(&mut self.hand);
+        due.clear();
+        while self.slots.head(slot) != NIL {
+            self.slots.pop_chunk(slot, &mut due);
+        }
+        *left = left.saturating_sub(due.len());
+        due.retain(|item| {
+            if item.earliest > now {
+                self.place(*item);
+            }
+            item.earliest <= now
+        });
+        for item in due.iter().take(AHEAD) {
+            self.entries.prefetch(item.entry);
+        }
+        // Stable: equal ticks keep the order of insertion.
+        due.sort_by_key(|item| tick_of(item.earliest));
+        let mut hand = Hand { wheel: self, due, done: 0 };
+        while let Some(&item) = hand.due.get(hand.done) {
+            if let Some(ahead) = hand.due.get(hand.done + AHEAD) {
+                hand.wheel.entries.prefetch(ahead.entry);
+            }
+            hand.done += 1;
+            *fired += 1;
+            let entry = hand.wheel.entries.remove(item.entry);
+            fire(Fired { earliest: item.earliest, latest: item.latest, value: entry.value });
+        }
+    }
+
+    /// Places up to `left` items of the slot being split on lower levels.
+    fn split(&mut self, s: Splitting, left: &mut usize) {
+        debug_assert!(s.level > 0 && s.level < LEVELS);
+        let mut items = std::mem::take(&mut self.hand);
+        // Its items must not queue up where they come from.
+        self.splitting = None;
+        while *left > 0 && self.slots.head(s.slot) != NIL {
+            items.clear();
+            self.slots.pop_chunk(s.slot, &mut items);
+            for item in items.iter() {
+                self.entries.prefetch(item.entry);
+            }
+            for item in items.iter() {
+                self.place(*item);
+            }
+            *left = left.saturating_sub(items.len());
+        }
+        items.clear();
+        self.hand = items;
+        if self.slots.head(s.slot) != NIL {
+            self.splitting = Some(s);
+        }
+    }
+}
+
+/// Due items that have left their slot. Whatever has not fired goes back: a panic in the caller's
+/// code loses no entry but its own.
+struct Hand<'a, T> {
+    wheel: &'a mut Wheel<T>,
+    due: Vec<Item>,
+    done: usize,
+}
+
+impl<T> Drop for Hand<'_, T> {
+    fn drop(&mut self) {
+        for item in &self.due[self.done..] {
+            self.wheel.place(*item);
+        }
+        self.wheel.hand = std::mem::take(&mut self.due);
+    }
+}

@@ -1,0 +1,164 @@
+//! The promises of the contract, one test each, on the manual clock or the real one.
+#![cfg(not(loom))]
+
+use slackwheel::*;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+struct Count(AtomicU32);
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn counter() -> (Arc<Count>, Waker) {
+    let c = Arc::new(Count(AtomicU32::new(0)));
+    (c.clone(), c.into())
+}
+
+fn poll<F: Future + Unpin>(f: &mut F, w: &Waker) -> Poll<F::Output> {
+    Pin::new(f).poll(&mut Context::from_waker(w))
+}
+
+#[test]
+fn overlapping_windows_share_one_wakeup_at_the_smallest_latest() {
+    let (mut driver, clock) = Driver::manual();
+    let (count, waker) = counter();
+    let h = driver.handle();
+    let start = clock.now();
+    let mut sleeps = [(10, 50), (20, 40), (30, 60)].map(|(a, b)| h.sleep_range(ms(a), ms(b)));
+    for s in &mut sleeps {
+        assert!(poll(s, &waker).is_pending());
+    }
+    assert_eq!(driver.next_wake(), Some(start + ms(40)));
+    clock.set_auto_advance(true);
+    let turn = driver.park(None);
+    assert_eq!((turn.fired, clock.now()), (3, start + ms(40)));
+    assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    for s in &mut sleeps {
+        assert!(poll(s, &waker).is_ready());
+        assert!(poll(s, &waker).is_ready(), "a poll after completion is ready again");
+    }
+    let m = h.metrics().unwrap();
+    assert_eq!((m.wakeups, m.spurious, m.coalesced, m.pending), (1, 0, 2, 0));
+}
+
+#[test]
+fn never_early_and_due_to_the_nanosecond() {
+    let (mut driver, clock) = Driver::manual();
+    let (_, waker) = counter();
+    let mut s = driver.handle().sleep(Duration::from_nanos(1_500_001));
+    assert!(poll(&mut s, &waker).is_pending());
+    clock.advance(Duration::from_nanos(1_500_000));
+    assert_eq!(driver.turn().fired, 0);
+    assert!(poll(&mut s, &waker).is_pending());
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(driver.turn().fired, 1);
+    assert!(poll(&mut s, &waker).is_ready());
+    assert_eq!(s.lateness(), Some(Duration::ZERO));
+}
+
+#[test]
+fn the_free_functions_work_on_any_executor() {
+    let start = Instant::now();
+    futures::executor::block_on(async {
+        sleep(ms(5)).await;
+        sleep_range(ms(2), ms(4)).await;
+        assert!(timeout(ms(1), std::future::pending::<()>()).await.is_err());
+        assert_eq!(timeout(ms(1), std::future::ready(7)).await, Ok(7));
+        let mut every = interval(ms(1));
+        let first = every.tick().await;
+        assert_eq!(every.tick().await, first + ms(1));
+    });
+    assert!(start.elapsed() >= ms(9));
+}
+
+#[test]
+fn a_driver_blocks_on_its_own_timers() {
+    for parker in [Parker::TimerFd, Parker::Mio] {
+        let mut driver = Driver::builder().parker(parker).build().unwrap();
+        let start = Instant::now();
+        driver.block_on(async {
+            for _ in 0..20 {
+                sleep(Duration::from_micros(500)).await;
+            }
+        });
+        assert!(start.elapsed() >= ms(10));
+        let m = driver.handle().metrics().unwrap();
+        assert_eq!(m.registered, 20, "{parker:?}");
+    }
+}
+
+#[test]
+fn a_pending_sleep_survives_its_driver() {
+    let (count, waker) = counter();
+    let driver = Driver::new().unwrap();
+    let mut s = driver.handle().sleep(ms(30));
+    let start = Instant::now();
+    assert!(poll(&mut s, &waker).is_pending());
+    drop(driver);
+    assert_eq!(count.0.load(Ordering::SeqCst), 1, "woken once");
+    assert!(poll(&mut s, &waker).is_pending());
+    futures::executor::block_on(&mut s);
+    assert!(start.elapsed() >= ms(30));
+
+    let (driver, _clock) = Driver::manual();
+    let mut s = driver.handle().sleep(ms(30));
+    assert!(poll(&mut s, &waker).is_pending());
+    assert!(!s.is_orphaned());
+    drop(driver);
+    assert!(poll(&mut s, &waker).is_pending());
+    assert!(s.is_orphaned());
+}
+
+#[test]
+fn a_loop_of_zero_sleeps_lets_others_run() {
+    let (_driver, _clock) = Driver::manual();
+    let h = _driver.handle();
+    let (count, waker) = counter();
+    let mut ready = 0;
+    loop {
+        let mut s = h.sleep(Duration::ZERO);
+        if poll(&mut s, &waker).is_pending() {
+            assert_eq!(count.0.load(Ordering::SeqCst), 1, "it woke itself");
+            assert!(poll(&mut s, &waker).is_ready());
+            break;
+        }
+        ready += 1;
+    }
+    assert_eq!(ready, 128);
+}
+
+#[test]
+fn an_insert_reaches_the_kernel_only_when_it_is_the_earliest() {
+    let (mut driver, clock) = ExternalDriver::manual().unwrap();
+    let h = driver.handle();
+    let (_, waker) = counter();
+    clock.take_arms();
+    for _ in 0..1000 {
+        driver.turn();
+    }
+    assert_eq!(clock.take_arms().len(), 0);
+    let mut first = h.sleep(ms(10));
+    assert!(poll(&mut first, &waker).is_pending());
+    let mut later: Vec<_> = (0..1000).map(|i| h.sleep(ms(11 + i))).collect();
+    for s in &mut later {
+        assert!(poll(s, &waker).is_pending());
+        driver.turn();
+    }
+    // A window that may wait longer than the armed wake does not move it either.
+    let mut wide = h.sleep_range(ms(1), ms(20));
+    assert!(poll(&mut wide, &waker).is_pending());
+    assert_eq!(clock.take_arms().len(), 1);
+    drop(later);
+    assert_eq!(clock.take_arms().len(), 0);
+}
