@@ -80,14 +80,8 @@ impl ServeArgs {
     pub(crate) fn check(&self) -> Result<(), String> {
         for (i, export) in self.exports.iter().enumerate() {
             let others = &self.exports[..i];
-            if others
-                .iter()
-                .any(|o| o.name == export.name || o.path == export.path)
-            {
-                return Err(format!(
-                    "--export {:?}: name or path is used twice",
-                    export.name
-                ));
+            if others.iter().any(|o| o.name == export.name || o.path == export.path) {
+                return Err(format!("--export {:?}: name or path is used twice", export.name));
             }
             if export.log_size < 2 * self.max_payload {
                 return Err(format!(
@@ -97,10 +91,7 @@ impl ServeArgs {
             }
         }
         if !(4_096..=32 << 20).contains(&self.max_payload) {
-            return Err(format!(
-                "--max-payload {}: allowed are 4k..=32m",
-                self.max_payload
-            ));
+            return Err(format!("--max-payload {}: allowed are 4k..=32m", self.max_payload));
         }
         if !(self.max_payload..=1 << 31).contains(&self.max_in_flight) {
             return Err(format!(
@@ -109,23 +100,17 @@ impl ServeArgs {
             ));
         }
         match self.tcp.iter().find(|a| !a.ip().is_loopback()) {
-            Some(address) if !self.allow_remote => Err(format!(
-                "--tcp {address}: other machines can reach it; see --allow-remote"
-            )),
+            Some(address) if !self.allow_remote => {
+                Err(format!("--tcp {address}: other machines can reach it; see --allow-remote"))
+            }
             _ => Ok(()),
         }
     }
 
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let unix = self.unix.iter().cloned().map(Address::Unix);
-        let all: Vec<_> = unix
-            .chain(self.tcp.iter().copied().map(Address::Tcp))
-            .collect();
-        if all.is_empty() {
-            vec![Address::Tcp(([127, 0, 0, 1], 10_809).into())]
-        } else {
-            all
-        }
+        let all: Vec<_> = unix.chain(self.tcp.iter().copied().map(Address::Tcp)).collect();
+        if all.is_empty() { vec![Address::Tcp(([127, 0, 0, 1], 10_809).into())] } else { all }
     }
 
     pub(crate) fn limits(&self) -> ServerLimits {
@@ -151,10 +136,7 @@ impl ServeArgs {
 
     pub(crate) fn tunables(&self) -> Result<Tunables, String> {
         let tunables = Tunables::default();
-        tunables.set(
-            "commit.window_us",
-            &(self.commit_window_ms * 1_000).to_string(),
-        )?;
+        tunables.set("commit.window_us", &(self.commit_window_ms * 1_000).to_string())?;
         for setting in &self.set {
             let (name, value) = setting
                 .split_once('=')
@@ -191,21 +173,12 @@ impl ExportSpec {
         let path = path.ok_or("path=FILE is missing")?;
         let size = size.ok_or("size=N is missing")?;
         if !(512..=1 << 50).contains(&size) || size % 512 != 0 {
-            return Err(format!(
-                "size={size}: a multiple of 512 in 512..=2^50 is needed"
-            ));
+            return Err(format!("size={size}: a multiple of 512 in 512..=2^50 is needed"));
         }
         if !(1 << 16..=1 << 36).contains(&log_size) {
             return Err(format!("log={log_size}: allowed are 64k..=64g"));
         }
-        Ok(Self {
-            name,
-            path,
-            size,
-            log_size,
-            sync_always,
-            read_only,
-        })
+        Ok(Self { name, path, size, log_size, sync_always, read_only })
     }
 }
 
@@ -219,10 +192,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         Some((i, 't')) => (&lower[..i], 40),
         _ => (&lower[..], 0),
     };
-    let number = digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(1 << shift));
+    let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     number.ok_or_else(|| format!("{text:?}: a number of bytes below 2^64 is needed, as 8k or 1g"))
 }
 
@@ -247,9 +217,7 @@ pub(crate) fn parse_device(text: &str) -> Result<DeviceModel, String> {
             .and_then(|r| r.strip_suffix(')'))
             .ok_or_else(|| format!("{text:?}: sim(lat=,perbyte=,par=,seek=) is needed"))?,
         None => {
-            return Err(format!(
-                "{text:?}: sim or sim(lat=,perbyte=,par=,seek=) is needed"
-            ));
+            return Err(format!("{text:?}: sim or sim(lat=,perbyte=,par=,seek=) is needed"));
         }
     };
     for part in inner.split(',').filter(|p| !p.is_empty()) {
@@ -301,29 +269,15 @@ mod tests {
 
     #[test]
     fn c044_spans_past_the_range_are_errors_that_name_the_key() {
-        let keys = [
-            "handshake-timeout-ms",
-            "write-timeout-ms",
-            "grace-ms",
-            "commit-window-ms",
-        ];
+        let keys = ["handshake-timeout-ms", "write-timeout-ms", "grace-ms", "commit-window-ms"];
         for key in keys {
             let huge = ["9223372036855", "18446744073710", "18446744073709551615"];
             for bad in huge.into_iter().chain(["-1", "1e3", "", "86400001"]) {
                 let error = parse(&[&format!("--{key}={bad}")]).unwrap_err();
-                assert!(
-                    error.contains(key) && error.contains("0..="),
-                    "{key} {bad}: {error}"
-                );
+                assert!(error.contains(key) && error.contains("0..="), "{key} {bad}: {error}");
             }
         }
-        let zero = parse(
-            &keys
-                .map(|k| format!("--{k}=0"))
-                .each_ref()
-                .map(String::as_str),
-        )
-        .unwrap();
+        let zero = parse(&keys.map(|k| format!("--{k}=0")).each_ref().map(String::as_str)).unwrap();
         assert_eq!(zero.limits().handshake_timeout, Duration::MAX);
         assert_eq!(zero.limits().bounds.write_timeout, Duration::MAX);
         assert_eq!(zero.grace(), Duration::ZERO);
@@ -335,16 +289,10 @@ mod tests {
 
     #[test]
     fn only_loopback_unless_asked() {
-        assert!(
-            parse(&["--tcp", "0.0.0.0:1"])
-                .unwrap_err()
-                .contains("--allow-remote")
-        );
+        assert!(parse(&["--tcp", "0.0.0.0:1"]).unwrap_err().contains("--allow-remote"));
         assert!(parse(&["--tcp", "0.0.0.0:1", "--allow-remote"]).is_ok());
         assert!(parse(&["--tcp", "127.0.0.1:1", "--tcp", "[::1]:1"]).is_ok());
-        let Address::Tcp(default) = parse(&[]).unwrap().addresses()[0] else {
-            panic!()
-        };
+        let Address::Tcp(default) = parse(&[]).unwrap().addresses()[0] else { panic!() };
         assert!(default.ip().is_loopback());
     }
 
@@ -353,39 +301,16 @@ mod tests {
         let spec = ExportSpec::parse("e,path=x/y,size=8m,log=1m,sync=always,ro").unwrap();
         assert!(spec.sync_always && spec.read_only);
         assert_eq!((spec.size, spec.log_size), (8 << 20, 1 << 20));
-        for bad in [
-            "e",
-            "e,path=x",
-            "e,size=1m",
-            "e,path=x,size=100",
-            "e,path=x,size=1m,syn=a",
-        ] {
+        for bad in ["e", "e,path=x", "e,size=1m", "e,path=x,size=100", "e,path=x,size=1m,syn=a"] {
             assert!(ExportSpec::parse(bad).is_err(), "{bad}");
         }
-        assert!(
-            ExportSpec::parse("e,path=x,size=1m,sync=never")
-                .unwrap_err()
-                .contains("always")
-        );
+        assert!(ExportSpec::parse("e,path=x,size=1m,sync=never").unwrap_err().contains("always"));
         assert_eq!(parse_device("sim").unwrap(), DeviceModel::default());
         let model = parse_device("sim(lat=90us,perbyte=0.5ns,par=16,seek=8ms)").unwrap();
-        assert_eq!(
-            (model.latency, model.parallel, model.seek),
-            (90_000, 16, 8_000_000)
-        );
-        for bad in [
-            "sim(",
-            "sim(lat=1)",
-            "sim(par=0)",
-            "sim(lat=-1us)",
-            "sim(x=1us)",
-            "disk",
-        ] {
+        assert_eq!((model.latency, model.parallel, model.seek), (90_000, 16, 8_000_000));
+        for bad in ["sim(", "sim(lat=1)", "sim(par=0)", "sim(lat=-1us)", "sim(x=1us)", "disk"] {
             assert!(parse_device(bad).is_err(), "{bad}");
         }
-        assert_eq!(
-            parse_size("16777216t"),
-            Err(parse_size("16777216t").unwrap_err())
-        );
+        assert_eq!(parse_size("16777216t"), Err(parse_size("16777216t").unwrap_err()));
     }
 }

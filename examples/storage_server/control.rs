@@ -85,9 +85,7 @@ impl Control {
                 self.stop.notify_one();
                 Ok(String::new())
             }
-            _ => Err(format!(
-                "EINVAL: {verb:?}: there are get, set, stats, shutdown"
-            )),
+            _ => Err(format!("EINVAL: {verb:?}: there are get, set, stats, shutdown")),
         }
     }
 

@@ -59,9 +59,7 @@ impl Export {
         if fresh {
             make_log(&log_path, log_size, spec.size).map_err(|e| fail("new log", &e))?;
         }
-        let log_size = std::fs::metadata(&log_path)
-            .map_err(|e| fail("log", &e))?
-            .len();
+        let log_size = std::fs::metadata(&log_path).map_err(|e| fail("log", &e))?.len();
         let log = FileDisk::open(&log_path, log_size, false).map_err(|e| fail("log", &e))?;
         let recovered = recovery::recover(&log, log_size, &data, spec.size)
             .map_err(|e| fail(&log_path.display().to_string(), &e))?;
@@ -70,10 +68,7 @@ impl Export {
             // One model for both files: they share the device.
             Some(model) => {
                 let device = Arc::new(model.start());
-                (
-                    Arc::new(SimDisk::new(log, device.clone())),
-                    Arc::new(SimDisk::new(data, device)),
-                )
+                (Arc::new(SimDisk::new(log, device.clone())), Arc::new(SimDisk::new(data, device)))
             }
         };
         Self::assemble(spec, recovered, (log, data), depth, max_payload, tunables)
@@ -97,12 +92,7 @@ impl Export {
             flags: Self::flags(spec.read_only, volume.zeroes_fast()),
             max_payload,
         };
-        Ok(Self {
-            info,
-            volume,
-            sync_always: spec.sync_always,
-            recovered,
-        })
+        Ok(Self { info, volume, sync_always: spec.sync_always, recovered })
     }
 
     pub(crate) fn read_only(&self) -> bool {

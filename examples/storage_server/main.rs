@@ -106,23 +106,11 @@ fn serve(args: &ServeArgs) -> Result<(), String> {
     let mut exports = Vec::new();
     for spec in &args.exports {
         let max_payload = args.max_payload as u32;
-        let export = Export::open(
-            spec,
-            args.device,
-            args.depth(),
-            max_payload,
-            tunables.clone(),
-        )?;
+        let export = Export::open(spec, args.device, args.depth(), max_payload, tunables.clone())?;
         let found = &export.recovered;
-        eprintln!(
-            "storage_server: export {:?}: {} records replayed",
-            spec.name, found.replayed
-        );
+        eprintln!("storage_server: export {:?}: {} records replayed", spec.name, found.replayed);
         if let Some(offset) = found.cut_at {
-            eprintln!(
-                "storage_server: export {:?}: torn log cut at offset {offset}",
-                spec.name
-            );
+            eprintln!("storage_server: export {:?}: torn log cut at offset {offset}", spec.name);
         }
         exports.push(export);
     }
@@ -161,11 +149,7 @@ async fn run(
         Some(path) => {
             let listener = listen_unix(path).map_err(|e| format!("{}: {e}", path.display()))?;
             let exports = server.exports().iter().map(Arc::downgrade).collect();
-            let control = Control {
-                tunables,
-                exports,
-                stop: stop.clone(),
-            };
+            let control = Control { tunables, exports, stop: stop.clone() };
             Some(tokio::spawn(control.run(listener)))
         }
     };

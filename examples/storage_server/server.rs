@@ -98,13 +98,8 @@ impl Server {
             slots: Arc::new(Semaphore::new(limits.connections)),
             shutdown: Shutdown { phase: receiver },
         };
-        let mut server = Self {
-            exports,
-            phase,
-            listeners: JoinSet::new(),
-            tcp: Vec::new(),
-            unix: Vec::new(),
-        };
+        let mut server =
+            Self { exports, phase, listeners: JoinSet::new(), tcp: Vec::new(), unix: Vec::new() };
         for address in addresses {
             match address {
                 Address::Tcp(address) => {
@@ -115,9 +110,7 @@ impl Server {
                 Address::Unix(path) => {
                     let listener = listen_unix(path)?;
                     server.unix.push(path.clone());
-                    server
-                        .listeners
-                        .spawn(accept_unix(listener, shared.clone()));
+                    server.listeners.spawn(accept_unix(listener, shared.clone()));
                 }
             }
         }
@@ -159,11 +152,7 @@ impl Server {
 }
 
 fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A server that was restarted must get its port back although old connections linger.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -217,12 +206,7 @@ where
                 accepted = Some(accept().await?);
             }
             // Only now: a listener that waits for a client must not keep a slot from another.
-            shared
-                .slots
-                .clone()
-                .acquire_owned()
-                .await
-                .map_err(io::Error::other)
+            shared.slots.clone().acquire_owned().await.map_err(io::Error::other)
         };
         tokio::select! {
             slot = next => match slot {

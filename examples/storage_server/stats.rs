@@ -17,9 +17,7 @@ pub(crate) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self {
-            buckets: (0..64 * SUB).map(|_| AtomicU64::new(0)).collect(),
-        }
+        Self { buckets: (0..64 * SUB).map(|_| AtomicU64::new(0)).collect() }
     }
 }
 

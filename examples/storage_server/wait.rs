@@ -30,9 +30,7 @@ impl CommitSignal {
 
     /// Waits to be woken.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.condvar
-            .wait(guard)
-            .unwrap_or_else(PoisonError::into_inner)
+        self.condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits to be woken or for a deadline, at most `slack` past it. Says whether it was the

@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | [`plan`] | what is run: devices, workloads, policies |
 //! | [`simulate`] | the server on a virtual clock |
-//! | [`windows`] | timers of a virtual machine, and what they wake |
 //! | [`real`] | the server's own storage on a real file |
 //! | [`report`] | table, JSON, picture |
 
@@ -12,7 +11,6 @@ pub(crate) mod plan;
 pub(crate) mod real;
 pub(crate) mod report;
 pub(crate) mod simulate;
-pub(crate) mod windows;
 
 use clap::Subcommand;
 

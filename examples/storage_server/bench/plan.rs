@@ -58,40 +58,11 @@ pub(crate) struct NamedDevice {
 const DEVICES: [(&str, DeviceModel); 4] = [
     (
         "reference",
-        DeviceModel {
-            latency: 750_000,
-            per_byte: 20_000.0 / 8_192.0,
-            parallel: 4,
-            seek: 0,
-        },
+        DeviceModel { latency: 750_000, per_byte: 20_000.0 / 8_192.0, parallel: 4, seek: 0 },
     ),
-    (
-        "nvme",
-        DeviceModel {
-            latency: 80_000,
-            per_byte: 0.5,
-            parallel: 16,
-            seek: 0,
-        },
-    ),
-    (
-        "sata",
-        DeviceModel {
-            latency: 350_000,
-            per_byte: 2.0,
-            parallel: 1,
-            seek: 0,
-        },
-    ),
-    (
-        "cloud",
-        DeviceModel {
-            latency: 2_000_000,
-            per_byte: 4.0,
-            parallel: 8,
-            seek: 0,
-        },
-    ),
+    ("nvme", DeviceModel { latency: 80_000, per_byte: 0.5, parallel: 16, seek: 0 }),
+    ("sata", DeviceModel { latency: 350_000, per_byte: 2.0, parallel: 1, seek: 0 }),
+    ("cloud", DeviceModel { latency: 2_000_000, per_byte: 4.0, parallel: 8, seek: 0 }),
 ];
 
 /// Options of `bench slack`.
@@ -179,24 +150,20 @@ impl SlackArgs {
     pub(crate) fn run(&self) -> Result<Vec<Row>, String> {
         let devices = self.devices()?;
         match self.clock {
-            Clock::Real => devices
-                .iter()
-                .map(|d| self.run_device(d))
-                .collect::<Result<Vec<_>, _>>(),
+            Clock::Real => {
+                devices.iter().map(|d| self.run_device(d)).collect::<Result<Vec<_>, _>>()
+            }
             // Simulations do not disturb each other, so each device has a thread.
             Clock::Virtual => std::thread::scope(|scope| {
-                let runs: Vec<_> = devices
-                    .iter()
-                    .map(|d| scope.spawn(|| self.run_device(d)))
-                    .collect();
+                let runs: Vec<_> =
+                    devices.iter().map(|d| scope.spawn(|| self.run_device(d))).collect();
                 let join = |run: std::thread::ScopedJoinHandle<'_, _>| {
-                    run.join()
-                        .unwrap_or_else(|_| Err("a simulation panicked".to_string()))
+                    run.join().unwrap_or_else(|_| Err("a simulation panicked".to_string()))
                 };
                 runs.into_iter().map(join).collect()
             }),
         }
-        .map(|rows| rows.concat())
+        .map(|rows: Vec<_>| rows.concat())
     }
 
     fn run_device(&self, device: &NamedDevice) -> Result<Vec<Row>, String> {
@@ -222,20 +189,14 @@ impl SlackArgs {
         if self.device.is_empty() {
             return Ok(match self.clock {
                 Clock::Virtual => DEVICES.iter().map(named).collect(),
-                Clock::Real => vec![NamedDevice {
-                    name: "file".into(),
-                    model: None,
-                }],
+                Clock::Real => vec![NamedDevice { name: "file".into(), model: None }],
             });
         }
         let one = |text: &String| match DEVICES.iter().find(|(name, _)| name == text) {
             Some(device) => Ok(named(device)),
             None => {
                 let model = Some(parse_device(text)?);
-                Ok(NamedDevice {
-                    name: text.clone(),
-                    model,
-                })
+                Ok(NamedDevice { name: text.clone(), model })
             }
         };
         self.device.iter().map(one).collect()
@@ -243,17 +204,9 @@ impl SlackArgs {
 
     fn variants(&self) -> Vec<Variant> {
         let resolution = 5;
-        let fixed = self.slack_us.iter().map(|&s| Variant {
-            policy: Policy::Fixed,
-            slack_us: s,
-        });
+        let fixed = self.slack_us.iter().map(|&s| Variant { policy: Policy::Fixed, slack_us: s });
         let others = [Policy::Resolution, Policy::Adaptive];
-        fixed
-            .chain(others.map(|policy| Variant {
-                policy,
-                slack_us: resolution,
-            }))
-            .collect()
+        fixed.chain(others.map(|policy| Variant { policy, slack_us: resolution })).collect()
     }
 
     /// The rules of group commit under a variant.
@@ -273,11 +226,7 @@ impl SlackArgs {
     }
 
     pub(crate) fn span(&self) -> f64 {
-        let default = if self.clock == Clock::Virtual {
-            20.0
-        } else {
-            1.0
-        };
+        let default = if self.clock == Clock::Virtual { 20.0 } else { 1.0 };
         self.seconds.unwrap_or(default)
     }
 
@@ -292,9 +241,7 @@ impl SlackArgs {
         writers: usize,
         variant: Variant,
     ) -> Result<Row, String> {
-        let model = device
-            .model
-            .ok_or("the virtual clock needs a device model")?;
+        let model = device.model.ok_or("the virtual clock needs a device model")?;
         let micros = |us: u32| Nanos::from(us) * 1_000;
         let span = (self.span() * 1e9) as Nanos;
         let scenario = Scenario {

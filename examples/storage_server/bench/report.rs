@@ -15,14 +15,7 @@ pub(crate) fn emit(rows: &[Row], args: &SlackArgs) -> Result<(), String> {
     if let Some(path) = &args.svg {
         draw(rows, path).map_err(|e| format!("{}: {e}", path.display()))?;
     }
-    print!(
-        "{}",
-        if args.json {
-            to_json(rows)
-        } else {
-            to_table(rows)
-        }
-    );
+    print!("{}", if args.json { to_json(rows) } else { to_table(rows) });
     Ok(())
 }
 
@@ -62,10 +55,7 @@ impl Group<'_> {
 
     /// From the widest fixed slack to slack = resolution, in percent.
     fn gain(&self) -> Option<f64> {
-        let widest = self
-            .rows
-            .iter()
-            .filter(|r| r.variant.policy == Policy::Fixed);
+        let widest = self.rows.iter().filter(|r| r.variant.policy == Policy::Fixed);
         let widest = widest.map(|r| r.variant.slack_us).max()?;
         let fixed = self.ops(Policy::Fixed, Some(widest))?;
         Some((self.ops(Policy::Resolution, None)? / fixed - 1.0) * 100.0)
@@ -73,10 +63,7 @@ impl Group<'_> {
 
     /// Adaptive against the best of the others.
     fn adaptive(&self) -> Option<f64> {
-        let others = self
-            .rows
-            .iter()
-            .filter(|r| r.variant.policy != Policy::Adaptive);
+        let others = self.rows.iter().filter(|r| r.variant.policy != Policy::Adaptive);
         let best = others.map(|r| r.ops_per_s).fold(0.0, f64::max);
         Some(self.ops(Policy::Adaptive, None)? / best)
     }
@@ -85,11 +72,7 @@ impl Group<'_> {
 fn groups(rows: &[Row]) -> Vec<Group<'_>> {
     let same =
         |a: &Row, b: &Row| (&a.device, a.workload, a.writers) == (&b.device, b.workload, b.writers);
-    rows.chunk_by(|a, b| same(a, b))
-        .map(|rows| Group {
-            rows: rows.iter().collect(),
-        })
-        .collect()
+    rows.chunk_by(|a, b| same(a, b)).map(|rows| Group { rows: rows.iter().collect() }).collect()
 }
 
 fn to_table(rows: &[Row]) -> String {
@@ -165,11 +148,7 @@ fn draw(rows: &[Row], path: &Path) -> Result<(), Box<dyn std::error::Error>> {
             .x_label_area_size(34)
             .y_label_area_size(70)
             .build_cartesian_2d(x.log_scale(), y.log_scale())?;
-        chart
-            .configure_mesh()
-            .x_desc("writers")
-            .y_desc("writes/s")
-            .draw()?;
+        chart.configure_mesh().x_desc("writers").y_desc("writes/s").draw()?;
         let mut variants: Vec<_> = Vec::new();
         for row in &shown {
             if !variants.contains(&row.variant) {

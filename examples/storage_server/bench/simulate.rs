@@ -10,12 +10,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use slackwheel::wheel::{Key, Wheel};
+
 use crate::commit::group::{GroupCommit, Step};
 use crate::commit::settings::{Nanos, Settings};
 use crate::stats::Stats;
 use crate::storage::device::DeviceModel;
-
-use super::windows::Windows;
 
 /// Costs around the device.
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +84,12 @@ struct Simulation {
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     ordered: u64,
     group: GroupCommit,
-    timers: Windows<Timer>,
+    /// The timers of the machine: the crate's own wheel, fed with the virtual time.
+    timers: Wheel<Timer>,
     /// When the kernel timer expires next, as far as an event exists for it.
     armed: Option<Nanos>,
     /// The block whose window a commit thread waits for.
-    waiting: Option<u64>,
+    waiting: Option<(u64, Key)>,
     cpu_free: Nanos,
     lanes: Vec<Nanos>,
     next_seq: u64,
@@ -105,7 +106,7 @@ pub(crate) fn run(scenario: &Scenario) -> Outcome {
         events: BinaryHeap::new(),
         ordered: 0,
         group: GroupCommit::new(scenario.depth),
-        timers: Windows::new(),
+        timers: Wheel::new(),
         armed: None,
         waiting: None,
         cpu_free: 0,
@@ -113,11 +114,7 @@ pub(crate) fn run(scenario: &Scenario) -> Outcome {
         next_seq: 0,
         unacknowledged: VecDeque::new(),
         rng: scenario.seed,
-        outcome: Outcome {
-            acknowledged: 0,
-            stats: Stats::default(),
-            expiries: 0,
-        },
+        outcome: Outcome { acknowledged: 0, stats: Stats::default(), expiries: 0 },
     };
     for writer in 0..scenario.writers {
         let at = (sim.uniform() * scenario.costs.turnaround as f64) as Nanos;
@@ -137,7 +134,6 @@ pub(crate) fn run(scenario: &Scenario) -> Outcome {
         sim.now = at;
         sim.handle(event);
     }
-    sim.outcome.expiries = sim.timers.expiries();
     sim.outcome
 }
 
@@ -172,7 +168,7 @@ impl Simulation {
             Event::Timer => self.expire(),
             Event::WaitOver { block, deadline } => {
                 // The wait of a thread that was woken earlier ended then.
-                if self.waiting == Some(block) {
+                if self.waiting.is_some_and(|(waits, _)| waits == block) {
                     self.waiting = None;
                     self.outcome.stats.window_ended(self.now - deadline);
                     self.group.window_ended(block);
@@ -201,9 +197,7 @@ impl Simulation {
         self.next_seq += 1;
         self.unacknowledged.push_back((seq, writer));
         let settings = self.scenario.settings;
-        let full = self
-            .group
-            .append(seq, self.scenario.bytes, settings.max_block);
+        let full = self.group.append(seq, self.scenario.bytes, settings.max_block);
         let ticket = self.group.want(self.now, seq, &settings);
         // As in the server: an arrival wakes the commit threads only if that changes something.
         if full || ticket.is_some_and(|t| t.wake) {
@@ -216,6 +210,7 @@ impl Simulation {
         loop {
             match self.group.next(self.now) {
                 Step::Issue { id, first, last } => {
+                    self.end_wait(id);
                     let records = last - first + 1;
                     let started = self.cpu(self.scenario.costs.commit);
                     let bytes = records * self.scenario.bytes as u64;
@@ -231,20 +226,27 @@ impl Simulation {
                     self.group.window_ended(id);
                 }
                 Step::Wait { id, window } => {
-                    if self.waiting != Some(id) {
-                        self.waiting = Some(id);
+                    if self.waiting.is_none_or(|(waits, _)| waits != id) {
                         let latest = window.deadline + window.slack;
-                        let timer = Timer::Window {
-                            block: id,
-                            deadline: window.deadline,
-                        };
-                        self.timers.insert(window.deadline, latest, timer);
+                        let timer = Timer::Window { block: id, deadline: window.deadline };
+                        let key = self.timers.insert(window.deadline, latest, timer);
+                        self.waiting = Some((id, key));
                         self.arm();
                     }
                     return;
                 }
                 Step::Idle => return,
             }
+        }
+    }
+
+    /// The block goes out: a thread that waits for its window is woken, its timer cancelled.
+    fn end_wait(&mut self, id: u64) {
+        if let Some((waits, key)) = self.waiting
+            && waits == id
+        {
+            self.timers.cancel(key);
+            self.waiting = None;
         }
     }
 
@@ -263,7 +265,12 @@ impl Simulation {
             return;
         }
         self.armed = None;
-        for timer in self.timers.expire(self.now) {
+        let mut due = Vec::new();
+        let turn = self.timers.advance(self.now, usize::MAX, |fired| due.push(fired.value));
+        debug_assert!(!turn.more, "there is no limit to what one turn fires");
+        // The kernel is disarmed with the last cancelled wait, so this would not have happened.
+        self.outcome.expiries += u64::from(!due.is_empty());
+        for timer in due {
             match timer {
                 Timer::Window { block, deadline } => {
                     let at = self.now + self.scenario.costs.wakeup;

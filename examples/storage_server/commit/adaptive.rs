@@ -114,11 +114,7 @@ impl Adaptive {
             return;
         }
         self.blocks += 1;
-        let settle = if self.arm == self.best {
-            SETTLE_BLOCKS
-        } else {
-            SETTLE_OTHER
-        };
+        let settle = if self.arm == self.best { SETTLE_BLOCKS } else { SETTLE_OTHER };
         if self.blocks <= settle {
             return;
         }

@@ -149,10 +149,7 @@ impl GroupCommit {
                     None => block.due = true,
                 }
             }
-            return Some(Ticket {
-                block: block.id,
-                wake: opens,
-            });
+            return Some(Ticket { block: block.id, wake: opens });
         }
         let issued = self.flying.values_mut().chain(self.written.values_mut());
         let block = issued.into_iter().find(holds)?;
@@ -170,9 +167,7 @@ impl GroupCommit {
     /// The window a block gets that opens it now; `None` is "do not wait".
     fn window(&self, now: Nanos, s: &Settings) -> Option<Window> {
         let share = u128::from(self.mean_latency) * u128::from(s.pct) / 100;
-        let nominal = Nanos::try_from(share)
-            .unwrap_or(Nanos::MAX)
-            .max(s.min_window);
+        let nominal = Nanos::try_from(share).unwrap_or(Nanos::MAX).max(s.min_window);
         let (length, slack) = match s.policy {
             Policy::Fixed => (nominal, effective_slack(RESOLUTION, s.slack)),
             Policy::Resolution => (nominal, RESOLUTION),
@@ -180,10 +175,7 @@ impl GroupCommit {
             Policy::Adaptive if nominal == 0 => (0, RESOLUTION),
             Policy::Adaptive => (self.adaptive.hold(nominal, self.mean_latency), RESOLUTION),
         };
-        (length > 0).then(|| Window {
-            deadline: now.saturating_add(length),
-            slack,
-        })
+        (length > 0).then(|| Window { deadline: now.saturating_add(length), slack })
     }
 
     /// What to do now. After `Issue` the block is in flight.
@@ -195,11 +187,7 @@ impl GroupCommit {
             {
                 block.sealed = true;
                 block.issued = now;
-                let step = Step::Issue {
-                    id: block.id,
-                    first: block.first,
-                    last: block.last,
-                };
+                let step = Step::Issue { id: block.id, first: block.first, last: block.last };
                 self.flying.insert(block.id, block);
                 return step;
             }
@@ -240,18 +228,11 @@ impl GroupCommit {
         let mut acked = Vec::new();
         while let Some(block) = self.written.remove(&self.next_ack) {
             self.next_ack += 1;
-            acked.push(Acked {
-                block: block.id,
-                last: block.last,
-            });
+            acked.push(Acked { block: block.id, last: block.last });
             let waited = u128::from(now) * u128::from(block.waiters) - block.arrivals;
             if let Some(epoch) = block.epoch {
                 let waited = Nanos::try_from(waited).unwrap_or(Nanos::MAX);
-                self.adaptive.learn(Sample {
-                    epoch,
-                    waiters: block.waiters,
-                    waited,
-                });
+                self.adaptive.learn(Sample { epoch, waiters: block.waiters, waited });
             }
         }
         acked
@@ -270,15 +251,8 @@ impl GroupCommit {
         block.window = None;
         // Blocks behind it wait for it; if anyone waits for them, it must not wait for a writer.
         let behind = self.flying.range(id..).chain(self.written.range(id..));
-        block.due = behind
-            .map(|(_, b)| b)
-            .chain(&self.waiting)
-            .any(|b| b.id > id && b.waiters > 0);
-        let place = self
-            .waiting
-            .iter()
-            .position(|b| b.id > id)
-            .unwrap_or(self.waiting.len());
+        block.due = behind.map(|(_, b)| b).chain(&self.waiting).any(|b| b.id > id && b.waiters > 0);
+        let place = self.waiting.iter().position(|b| b.id > id).unwrap_or(self.waiting.len());
         self.waiting.insert(place, block);
         !give_up
     }
@@ -320,19 +294,14 @@ mod tests {
     const US: Nanos = 1_000;
 
     fn settings(policy: Policy) -> Settings {
-        Settings {
-            policy,
-            ..Settings::default()
-        }
+        Settings { policy, ..Settings::default() }
     }
 
     /// Writes and finishes one block of one record, so that the mean latency is `latency`.
     fn prime(g: &mut GroupCommit, latency: Nanos) {
         g.append(0, 512, 4096);
         g.seal();
-        let Step::Issue { id, .. } = g.next(0) else {
-            panic!("no block")
-        };
+        let Step::Issue { id, .. } = g.next(0) else { panic!("no block") };
         assert_eq!(g.done(latency, id), [Acked { block: 0, last: 0 }]);
     }
 
@@ -341,34 +310,17 @@ mod tests {
         // Twenty thousand days into the clock's life, where a relative deadline taken for an
         // absolute one shows at once.
         let t0 = 20_000 * 86_400 * 1_000_000 * US;
-        let s = Settings {
-            pct: 0,
-            min_window: 250 * US,
-            ..settings(Policy::Resolution)
-        };
+        let s = Settings { pct: 0, min_window: 250 * US, ..settings(Policy::Resolution) };
         let mut g = GroupCommit::new(1);
         for i in 0..4 {
             let now = t0 + i * 40 * US;
             assert!(!g.append(i, 4096, s.max_block));
-            assert_eq!(
-                g.want(now, i, &s).unwrap().wake,
-                i == 0,
-                "only the first opens a window"
-            );
-            let Step::Wait { id: 0, window } = g.next(now) else {
-                panic!("not held")
-            };
+            assert_eq!(g.want(now, i, &s).unwrap().wake, i == 0, "only the first opens a window");
+            let Step::Wait { id: 0, window } = g.next(now) else { panic!("not held") };
             assert_eq!(window.deadline, t0 + 250 * US);
         }
         g.window_ended(0);
-        assert_eq!(
-            g.next(t0 + 250 * US),
-            Step::Issue {
-                id: 0,
-                first: 0,
-                last: 3
-            }
-        );
+        assert_eq!(g.next(t0 + 250 * US), Step::Issue { id: 0, first: 0, last: 3 });
     }
 
     #[test]
@@ -379,28 +331,17 @@ mod tests {
         s.slack = 100 * US;
         g.append(1, 8192, s.max_block);
         g.want(1_000 * US, 1, &s);
-        let window = Window {
-            deadline: 1_040 * US,
-            slack: 100 * US,
-        };
+        let window = Window { deadline: 1_040 * US, slack: 100 * US };
         assert_eq!(g.next(1_000 * US), Step::Wait { id: 1, window });
         s.slack = 300 * US;
         g.want(1_001 * US, 1, &s);
-        assert_eq!(
-            g.next(1_001 * US),
-            Step::Wait { id: 1, window },
-            "the open window stays"
-        );
+        assert_eq!(g.next(1_001 * US), Step::Wait { id: 1, window }, "the open window stays");
         g.seal();
-        let Step::Issue { id, .. } = g.next(1_002 * US) else {
-            panic!()
-        };
+        let Step::Issue { id, .. } = g.next(1_002 * US) else { panic!() };
         g.done(1_802 * US, id);
         g.append(2, 8192, s.max_block);
         g.want(2_000 * US, 2, &s);
-        let Step::Wait { window, .. } = g.next(2_000 * US) else {
-            panic!()
-        };
+        let Step::Wait { window, .. } = g.next(2_000 * US) else { panic!() };
         assert_eq!(window.slack, 300 * US);
     }
 
@@ -408,34 +349,17 @@ mod tests {
     fn a_full_block_goes_at_once_and_never_past_the_depth() {
         let mut g = GroupCommit::new(1);
         assert!(g.append(0, 128 << 10, 128 << 10));
-        assert_eq!(
-            g.next(0),
-            Step::Issue {
-                id: 0,
-                first: 0,
-                last: 0
-            }
-        );
+        assert_eq!(g.next(0), Step::Issue { id: 0, first: 0, last: 0 });
         assert!(g.append(1, 128 << 10, 128 << 10));
         assert_eq!(g.next(1), Step::Idle, "one log write is in flight already");
         g.done(2, 0);
-        assert_eq!(
-            g.next(2),
-            Step::Issue {
-                id: 1,
-                first: 1,
-                last: 1
-            }
-        );
+        assert_eq!(g.next(2), Step::Issue { id: 1, first: 1, last: 1 });
     }
 
     #[test]
     fn a_due_block_collects_until_a_log_write_may_start() {
         let mut g = GroupCommit::new(1);
-        let s = Settings {
-            pct: 0,
-            ..settings(Policy::Resolution)
-        };
+        let s = Settings { pct: 0, ..settings(Policy::Resolution) };
         g.append(0, 512, s.max_block);
         g.want(0, 0, &s);
         assert!(matches!(g.next(0), Step::Issue { .. }));
@@ -444,14 +368,7 @@ mod tests {
             g.want(seq, seq, &s);
         }
         g.done(10, 0);
-        assert_eq!(
-            g.next(10),
-            Step::Issue {
-                id: 1,
-                first: 1,
-                last: 5
-            }
-        );
+        assert_eq!(g.next(10), Step::Issue { id: 1, first: 1, last: 5 });
     }
 
     #[test]
@@ -470,10 +387,7 @@ mod tests {
     #[test]
     fn a_failed_block_is_written_again_before_the_blocks_behind_it() {
         let mut g = GroupCommit::new(2);
-        let s = Settings {
-            pct: 0,
-            ..settings(Policy::Resolution)
-        };
+        let s = Settings { pct: 0, ..settings(Policy::Resolution) };
         for seq in 0..2 {
             g.append(seq, 4096, 4096);
             assert!(matches!(g.next(seq), Step::Issue { .. }));
@@ -482,24 +396,14 @@ mod tests {
         assert_eq!(g.done(5, 1), [], "block 1 is durable only with block 0");
         assert_eq!(g.next(5), Step::Idle, "nobody waits for either");
         assert!(g.want(6, 1, &s).unwrap().wake);
-        assert_eq!(
-            g.next(6),
-            Step::Issue {
-                id: 0,
-                first: 0,
-                last: 0
-            }
-        );
+        assert_eq!(g.next(6), Step::Issue { id: 0, first: 0, last: 0 });
         assert_eq!(g.done(7, 0).len(), 2);
     }
 
     #[test]
     fn a_block_that_keeps_failing_is_given_up() {
         let mut g = GroupCommit::new(1);
-        let s = Settings {
-            pct: 0,
-            ..settings(Policy::Resolution)
-        };
+        let s = Settings { pct: 0, ..settings(Policy::Resolution) };
         g.append(0, 4096, 4096);
         for attempt in 1..=MAX_ATTEMPTS {
             g.want(0, 0, &s);

@@ -51,13 +51,7 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            policy: Policy::Adaptive,
-            pct: 5,
-            min_window: 0,
-            slack: 0,
-            max_block: 128 << 10,
-        }
+        Self { policy: Policy::Adaptive, pct: 5, min_window: 0, slack: 0, max_block: 128 << 10 }
     }
 }
 
@@ -84,26 +78,10 @@ struct Range {
     max: u32,
 }
 
-const SLACK: Range = Range {
-    name: "commit.slack_us",
-    min: 0,
-    max: 1_000,
-};
-const PCT: Range = Range {
-    name: "commit.pct",
-    min: 0,
-    max: 100,
-};
-const WINDOW: Range = Range {
-    name: "commit.window_us",
-    min: 0,
-    max: 1_000_000,
-};
-const MAX_BLOCK: Range = Range {
-    name: "commit.max_block",
-    min: 4_096,
-    max: 1 << 20,
-};
+const SLACK: Range = Range { name: "commit.slack_us", min: 0, max: 1_000 };
+const PCT: Range = Range { name: "commit.pct", min: 0, max: 100 };
+const WINDOW: Range = Range { name: "commit.window_us", min: 0, max: 1_000_000 };
+const MAX_BLOCK: Range = Range { name: "commit.max_block", min: 4_096, max: 1 << 20 };
 const POLICY: &str = "commit.policy";
 
 impl Default for Tunables {
@@ -155,12 +133,9 @@ impl Tunables {
         if name != POLICY {
             return Err(unknown(name));
         }
-        let policy = Policy::ALL
-            .into_iter()
-            .find(|p| p.name() == text)
-            .ok_or_else(|| {
-                format!("EINVAL: {POLICY} = {text:?}: allowed are fixed, resolution, adaptive")
-            })?;
+        let policy = Policy::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| {
+            format!("EINVAL: {POLICY} = {text:?}: allowed are fixed, resolution, adaptive")
+        })?;
         self.policy.store(policy as u32, Ordering::Relaxed);
         Ok(())
     }
@@ -177,10 +152,7 @@ impl Tunables {
 }
 
 fn unknown(name: &str) -> String {
-    format!(
-        "EINVAL: no tunable {name:?}: there are {}",
-        Tunables::NAMES.join(", ")
-    )
+    format!("EINVAL: no tunable {name:?}: there are {}", Tunables::NAMES.join(", "))
 }
 
 impl Range {
@@ -196,12 +168,10 @@ impl Range {
         // `from_str_radix` would let a sign through, which no module parameter of this kind has.
         let signed = digits.starts_with(['+', '-']);
         let value = u32::from_str_radix(digits, radix).ok().filter(|_| !signed);
-        value
-            .filter(|v| (self.min..=self.max).contains(v))
-            .ok_or_else(|| {
-                let (name, min, max) = (self.name, self.min, self.max);
-                format!("EINVAL: {name} = {text:?}: a whole number in {min}..={max} is needed")
-            })
+        value.filter(|v| (self.min..=self.max).contains(v)).ok_or_else(|| {
+            let (name, min, max) = (self.name, self.min, self.max);
+            format!("EINVAL: {name} = {text:?}: a whole number in {min}..={max} is needed")
+        })
     }
 }
 
@@ -213,39 +183,20 @@ mod tests {
     fn a_bad_value_names_the_range_and_keeps_the_old_one() {
         let t = Tunables::default();
         t.set("commit.slack_us", "250").unwrap();
-        for bad in [
-            "-1", "1001", "abc", "", " 5", "5 ", "+5", "0x3e9", "08", "5\n\n", "1e2",
-        ] {
+        for bad in ["-1", "1001", "abc", "", " 5", "5 ", "+5", "0x3e9", "08", "5\n\n", "1e2"] {
             let error = t.set("commit.slack_us", bad).unwrap_err();
-            assert!(
-                error.contains("0..=1000") && error.contains(&format!("{bad:?}")),
-                "{error}"
-            );
+            assert!(error.contains("0..=1000") && error.contains(&format!("{bad:?}")), "{error}");
             assert_eq!(t.get("commit.slack_us").unwrap(), "250", "after {bad:?}");
         }
-        assert!(
-            t.set("commit.nap", "1")
-                .unwrap_err()
-                .contains("commit.slack_us")
-        );
+        assert!(t.set("commit.nap", "1").unwrap_err().contains("commit.slack_us"));
         assert!(t.get("commit.nap").is_err());
-        assert!(
-            t.set("commit.policy", "greedy")
-                .unwrap_err()
-                .contains("resolution")
-        );
+        assert!(t.set("commit.policy", "greedy").unwrap_err().contains("resolution"));
     }
 
     #[test]
     fn numbers_are_read_like_module_parameters() {
         let t = Tunables::default();
-        for (text, value) in [
-            ("0", 0),
-            ("1000", 1000),
-            ("0x10", 16),
-            ("010", 8),
-            ("7\n", 7),
-        ] {
+        for (text, value) in [("0", 0), ("1000", 1000), ("0x10", 16), ("010", 8), ("7\n", 7)] {
             t.set("commit.slack_us", text).unwrap();
             assert_eq!(t.settings().slack, value * 1_000, "{text:?}");
         }

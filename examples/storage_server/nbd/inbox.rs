@@ -20,11 +20,7 @@ pub(crate) struct Inbox<R> {
 
 impl<R: AsyncRead + Unpin> Inbox<R> {
     pub(crate) fn new(socket: R) -> Self {
-        Self {
-            socket,
-            buffer: Vec::with_capacity(BUFFER),
-            start: 0,
-        }
+        Self { socket, buffer: Vec::with_capacity(BUFFER), start: 0 }
     }
 
     fn held(&self) -> &[u8] {
@@ -41,11 +37,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
             }
             if self.socket.read_buf(&mut self.buffer).await? == 0 {
                 let empty = self.held().is_empty();
-                return if empty {
-                    Ok(false)
-                } else {
-                    Err(io::ErrorKind::UnexpectedEof.into())
-                };
+                return if empty { Ok(false) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
         }
         Ok(true)
@@ -64,9 +56,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
 
     /// The next `N` bytes; a close is an error.
     pub(crate) async fn exactly<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        self.piece()
-            .await?
-            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        self.piece().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     /// The next `size` bytes. Not to be dropped half way.
@@ -90,10 +80,6 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         self.start += held as usize;
         let mut rest = (&mut self.socket).take(size - held);
         let skipped = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
-        if skipped == size - held {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        }
+        if skipped == size - held { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }

@@ -53,11 +53,7 @@ pub(crate) fn parse(option: u32, data: &[u8], structured: bool) -> OptionRequest
         OPT_LIST => only_if_empty(OptionRequest::List),
         OPT_STRUCTURED_REPLY => only_if_empty(OptionRequest::StructuredReply),
         OPT_INFO | OPT_GO => match info(data) {
-            Ok((name, wants)) => OptionRequest::Info {
-                go: option == OPT_GO,
-                name,
-                wants,
-            },
+            Ok((name, wants)) => OptionRequest::Info { go: option == OPT_GO, name, wants },
             Err(refusal) => OptionRequest::Refuse(refusal),
         },
         // The option presupposes structured replies; saying so helps a confused client more
@@ -73,11 +69,7 @@ fn name(bytes: &[u8]) -> Result<String, u32> {
         return Err(REP_ERR_TOO_BIG);
     }
     let text = std::str::from_utf8(bytes).map_err(|_| REP_ERR_INVALID)?;
-    if text.contains('\0') {
-        Err(REP_ERR_INVALID)
-    } else {
-        Ok(text.to_string())
-    }
+    if text.contains('\0') { Err(REP_ERR_INVALID) } else { Ok(text.to_string()) }
 }
 
 /// Name length, name, number of information types, the types: and not a byte more or less.
@@ -92,10 +84,7 @@ fn info(data: &[u8]) -> Result<(String, Vec<u16>), u32> {
     if types.len() != usize::from(u16::from_be_bytes(*count)) * 2 {
         return Err(REP_ERR_INVALID);
     }
-    let wants = types
-        .chunks_exact(2)
-        .map(|t| u16::from_be_bytes([t[0], t[1]]))
-        .collect();
+    let wants = types.chunks_exact(2).map(|t| u16::from_be_bytes([t[0], t[1]])).collect();
     Ok((name(text)?, wants))
 }
 
@@ -165,25 +154,12 @@ mod tests {
                 let mut data = (length - 6).to_be_bytes().to_vec();
                 data.resize(length as usize - 2, b'x');
                 data.extend([0, 0]);
-                assert!(matches!(
-                    parse(option, &data, false),
-                    OptionRequest::Info { .. }
-                ));
+                assert!(matches!(parse(option, &data, false), OptionRequest::Info { .. }));
             }
-            assert_eq!(
-                parse(option, &info_data(1, b"a", 0xffff, &[0, 3]), false),
-                invalid
-            );
-            assert_eq!(
-                parse(option, &info_data(1, b"a", 1, &[0, 3, 0, 1]), false),
-                invalid
-            );
+            assert_eq!(parse(option, &info_data(1, b"a", 0xffff, &[0, 3]), false), invalid);
+            assert_eq!(parse(option, &info_data(1, b"a", 1, &[0, 3, 0, 1]), false), invalid);
             for short in 0..6 {
-                assert_eq!(
-                    parse(option, &vec![0; short], false),
-                    invalid,
-                    "{short} bytes"
-                );
+                assert_eq!(parse(option, &vec![0; short], false), invalid, "{short} bytes");
             }
         }
     }

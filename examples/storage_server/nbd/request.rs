@@ -37,11 +37,7 @@ impl RequestHeader {
 
     /// Bytes that follow the header in the stream, whether the request is good or not.
     pub(crate) fn payload(&self) -> u32 {
-        if self.command == CMD_WRITE {
-            self.length
-        } else {
-            0
-        }
+        if self.command == CMD_WRITE { self.length } else { 0 }
     }
 }
 
@@ -91,31 +87,19 @@ pub(crate) fn check(r: &RequestHeader, limits: &Limits) -> Result<Command, Errno
     if r.command == CMD_FLUSH {
         // Reserved fields: a client that fills them means something this server cannot do.
         let plain = r.offset == 0 && r.length == 0;
-        return if plain {
-            Ok(Command::Flush)
-        } else {
-            Err(Errno::Invalid)
-        };
+        return if plain { Ok(Command::Flush) } else { Err(Errno::Invalid) };
     }
     let changes = matches!(r.command, CMD_WRITE | CMD_TRIM | CMD_WRITE_ZEROES);
     if changes && limits.read_only {
         return Err(Errno::NotPermitted);
     }
     if r.length == 0 {
-        return if r.offset <= limits.size {
-            Ok(Command::Nothing)
-        } else {
-            Err(Errno::Invalid)
-        };
+        return if r.offset <= limits.size { Ok(Command::Nothing) } else { Err(Errno::Invalid) };
     }
     let end = r.offset.checked_add(u64::from(r.length));
     if end.is_none_or(|end| end > limits.size) {
         let past_end_of_device = matches!(r.command, CMD_WRITE | CMD_WRITE_ZEROES);
-        return Err(if past_end_of_device {
-            Errno::NoSpace
-        } else {
-            Errno::Invalid
-        });
+        return Err(if past_end_of_device { Errno::NoSpace } else { Errno::Invalid });
     }
     if matches!(r.command, CMD_READ | CMD_WRITE) && r.length > limits.max_payload {
         return Err(Errno::Invalid);
@@ -127,19 +111,10 @@ pub(crate) fn check(r: &RequestHeader, limits: &Limits) -> Result<Command, Errno
     Ok(match r.command {
         CMD_READ => Command::Read,
         CMD_WRITE => Command::Write { fua },
-        CMD_TRIM => Command::Zero {
-            how: Zeroing::Discard,
-            fua,
-        },
+        CMD_TRIM => Command::Zero { how: Zeroing::Discard, fua },
         CMD_CACHE => Command::Cache,
-        _ if r.flags & CMD_FLAG_NO_HOLE != 0 => Command::Zero {
-            how: Zeroing::KeepAllocated,
-            fua,
-        },
-        _ => Command::Zero {
-            how: Zeroing::Discard,
-            fua,
-        },
+        _ if r.flags & CMD_FLAG_NO_HOLE != 0 => Command::Zero { how: Zeroing::KeepAllocated, fua },
+        _ => Command::Zero { how: Zeroing::Discard, fua },
     })
 }
 
@@ -203,109 +178,50 @@ mod tests {
     };
 
     fn request(command: u16, offset: u64, length: u32) -> RequestHeader {
-        RequestHeader {
-            flags: 0,
-            command,
-            cookie: 7,
-            offset,
-            length,
-        }
+        RequestHeader { flags: 0, command, cookie: 7, offset, length }
     }
 
     #[test]
     fn every_error_has_its_code() {
         let past = (1 << 20) - 512;
-        let read_only = Limits {
-            read_only: true,
-            ..LIMITS
-        };
-        let big = Limits {
-            size: 1 << 40,
-            ..LIMITS
-        };
-        let slow = Limits {
-            zeroes_fast: false,
-            ..LIMITS
-        };
+        let read_only = Limits { read_only: true, ..LIMITS };
+        let big = Limits { size: 1 << 40, ..LIMITS };
+        let slow = Limits { zeroes_fast: false, ..LIMITS };
         for (r, limits, errno) in [
             (request(CMD_READ, past, 1024), LIMITS, Errno::Invalid),
             (request(CMD_TRIM, past, 1024), LIMITS, Errno::Invalid),
             (request(CMD_CACHE, past, 1024), LIMITS, Errno::Invalid),
             (request(CMD_WRITE, past, 1024), LIMITS, Errno::NoSpace),
-            (
-                request(CMD_WRITE_ZEROES, past, 1024),
-                LIMITS,
-                Errno::NoSpace,
-            ),
-            (
-                request(CMD_WRITE, u64::MAX, u32::MAX),
-                LIMITS,
-                Errno::NoSpace,
-            ),
+            (request(CMD_WRITE_ZEROES, past, 1024), LIMITS, Errno::NoSpace),
+            (request(CMD_WRITE, u64::MAX, u32::MAX), LIMITS, Errno::NoSpace),
             (request(CMD_WRITE, 0, 512), read_only, Errno::NotPermitted),
             (request(CMD_TRIM, 0, 512), read_only, Errno::NotPermitted),
-            (
-                request(CMD_WRITE_ZEROES, 0, 512),
-                read_only,
-                Errno::NotPermitted,
-            ),
+            (request(CMD_WRITE_ZEROES, 0, 512), read_only, Errno::NotPermitted),
             (request(99, 0, 512), LIMITS, Errno::Invalid),
             (request(7, 0, 512), LIMITS, Errno::Invalid),
             (request(CMD_FLUSH, 512, 512), LIMITS, Errno::Invalid),
             (request(CMD_READ, 0, (32 << 20) + 1), big, Errno::Invalid),
             (request(CMD_WRITE, 0, (32 << 20) + 1), big, Errno::Invalid),
+            (RequestHeader { flags: 1 << 9, ..request(CMD_READ, 0, 1) }, LIMITS, Errno::Invalid),
+            (RequestHeader { flags: 2, ..request(CMD_TRIM, 0, 1) }, LIMITS, Errno::Invalid),
             (
-                RequestHeader {
-                    flags: 1 << 9,
-                    ..request(CMD_READ, 0, 1)
-                },
-                LIMITS,
-                Errno::Invalid,
-            ),
-            (
-                RequestHeader {
-                    flags: 2,
-                    ..request(CMD_TRIM, 0, 1)
-                },
-                LIMITS,
-                Errno::Invalid,
-            ),
-            (
-                RequestHeader {
-                    flags: CMD_FLAG_FAST_ZERO,
-                    ..request(CMD_WRITE_ZEROES, 0, 1)
-                },
+                RequestHeader { flags: CMD_FLAG_FAST_ZERO, ..request(CMD_WRITE_ZEROES, 0, 1) },
                 slow,
                 Errno::NotSupported,
             ),
             (
-                RequestHeader {
-                    flags: CMD_FLAG_DF,
-                    ..request(CMD_READ, 0, 1)
-                },
-                Limits {
-                    structured: false,
-                    ..LIMITS
-                },
+                RequestHeader { flags: CMD_FLAG_DF, ..request(CMD_READ, 0, 1) },
+                Limits { structured: false, ..LIMITS },
                 Errno::Invalid,
             ),
         ] {
             assert_eq!(check(&r, &limits), Err(errno), "{r:?}");
         }
         let huge = request(CMD_TRIM, 0, u32::MAX);
-        assert!(
-            check(&huge, &big).is_ok(),
-            "trimming is not bound to the payload limit"
-        );
-        let fua = RequestHeader {
-            flags: CMD_FLAG_FUA,
-            ..request(CMD_READ, 0, 512)
-        };
+        assert!(check(&huge, &big).is_ok(), "trimming is not bound to the payload limit");
+        let fua = RequestHeader { flags: CMD_FLAG_FUA, ..request(CMD_READ, 0, 512) };
         assert_eq!(check(&fua, &LIMITS), Ok(Command::Read));
-        let fua = RequestHeader {
-            flags: CMD_FLAG_FUA,
-            ..request(CMD_FLUSH, 0, 0)
-        };
+        let fua = RequestHeader { flags: CMD_FLAG_FUA, ..request(CMD_FLUSH, 0, 0) };
         assert_eq!(check(&fua, &LIMITS), Ok(Command::Flush));
     }
 }

@@ -100,10 +100,7 @@ where
         };
         let Some(header) = header else { break };
         let Some(r) = RequestHeader::decode(&header) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "no request magic",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no request magic"));
         };
         peer.export.volume.stats().request();
         let command = if shutdown.has_begun() {
@@ -210,9 +207,7 @@ where
         let outcome = export.volume.read(offset, &mut out[start..]);
         outcome.map(|()| out)
     };
-    let outcome = tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or(Err(Errno::Io));
+    let outcome = tokio::task::spawn_blocking(work).await.unwrap_or(Err(Errno::Io));
     let sent = match outcome {
         Ok(out) => peer.send(&out).await,
         Err(errno) => peer.reply(r, Err(errno)).await,

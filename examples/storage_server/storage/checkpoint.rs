@@ -47,12 +47,7 @@ pub(crate) fn move_tail(
     first_seq: u64,
 ) -> Result<Superblock, CheckpointFault> {
     data.sync().map_err(CheckpointFault::Sync)?;
-    let new = Superblock {
-        generation: old.generation + 1,
-        tail,
-        first_seq,
-        ..old
-    };
+    let new = Superblock { generation: old.generation + 1, tail, first_seq, ..old };
     new.store(log).map_err(CheckpointFault::Sync)?;
     Ok(new)
 }

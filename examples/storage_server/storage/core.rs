@@ -60,15 +60,12 @@ impl LogWrite {
     /// The first half: the block is written.
     pub(crate) fn write(&self, log: &dyn Disk) -> Result<(), LogFault> {
         let block = encode_block(&self.records, self.position, self.stamp);
-        self.ring
-            .write(log, self.position, &block)
-            .map_err(|e| LogFault::Write(Errno::from_io(&e)))
+        self.ring.write(log, self.position, &block).map_err(|e| LogFault::Write(Errno::from_io(&e)))
     }
 
     /// The second half: the block is durable.
     pub(crate) fn sync(log: &dyn Disk) -> Result<(), LogFault> {
-        log.sync()
-            .map_err(|e: io::Error| LogFault::Sync(Errno::from_io(&e)))
+        log.sync().map_err(|e: io::Error| LogFault::Sync(Errno::from_io(&e)))
     }
 }
 
@@ -108,9 +105,7 @@ impl Core {
         Self {
             group: GroupCommit::new(depth),
             overlay: Overlay::default(),
-            ring: Ring {
-                capacity: superblock.capacity,
-            },
+            ring: Ring { capacity: superblock.capacity },
             superblock,
             head: superblock.tail,
             reserved: 0,
@@ -177,18 +172,9 @@ impl Core {
             Change::Write(bytes) => Content::Data(bytes.clone(), 0),
             Change::Zero(_, how) => Content::Zeros(*how),
         };
-        self.overlay.insert(Extent {
-            offset,
-            length: change.length(),
-            seq,
-            content,
-        });
+        self.overlay.insert(Extent { offset, length: change.length(), seq, content });
         let bytes = change.payload().len().max(SECTOR as usize);
-        self.pending.push_back(Arc::new(Record {
-            seq,
-            offset,
-            change,
-        }));
+        self.pending.push_back(Arc::new(Record { seq, offset, change }));
         Ok((seq, self.group.append(seq, bytes, settings.max_block)))
     }
 
@@ -211,11 +197,7 @@ impl Core {
 
     /// What a commit thread should do now.
     pub(crate) fn next(&mut self, now: Nanos) -> Step {
-        if self.poisoned.is_some() {
-            Step::Idle
-        } else {
-            self.group.next(now)
-        }
+        if self.poisoned.is_some() { Step::Idle } else { self.group.next(now) }
     }
 
     /// Gives an issued block its place and collects its records.
@@ -232,16 +214,8 @@ impl Core {
             self.reserved -= records.iter().map(|r| Self::room(&r.change)).sum::<u64>();
             place
         });
-        let stamp = Stamp {
-            epoch: self.superblock.epoch,
-            durable: self.durable,
-        };
-        LogWrite {
-            position,
-            ring: self.ring,
-            stamp,
-            records,
-        }
+        let stamp = Stamp { epoch: self.superblock.epoch, durable: self.durable };
+        LogWrite { position, ring: self.ring, stamp, records }
     }
 
     /// Takes in the outcome of a log write.
@@ -251,10 +225,7 @@ impl Core {
         id: u64,
         outcome: Result<(), LogFault>,
     ) -> Effects {
-        let mut effects = Effects {
-            wake: true,
-            ..Effects::default()
-        };
+        let mut effects = Effects { wake: true, ..Effects::default() };
         match outcome {
             // A sync that succeeds after another failed proves nothing.
             Ok(()) if self.poisoned.is_some() => {}
@@ -288,18 +259,13 @@ impl Core {
     pub(crate) fn poison(&mut self, errno: Errno, effects: &mut Effects) {
         self.poisoned.get_or_insert(errno);
         let gates = std::mem::take(&mut self.gates);
-        effects
-            .open
-            .extend(gates.into_values().map(|g| (g, Err(errno))));
+        effects.open.extend(gates.into_values().map(|g| (g, Err(errno))));
         (effects.wake, effects.poisoned) = (true, true);
     }
 
     /// The end of the durable log whose last record is `seq`, which must end a block.
     pub(crate) fn end_of(&self, seq: u64) -> Option<u64> {
-        self.ends
-            .iter()
-            .find(|(last, _)| *last == seq)
-            .map(|(_, end)| *end)
+        self.ends.iter().find(|(last, _)| *last == seq).map(|(_, end)| *end)
     }
 
     /// Records up to `seq` are in the data file and the superblock says so.

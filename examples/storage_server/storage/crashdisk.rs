@@ -21,10 +21,7 @@ pub(crate) struct Power {
 
 impl Power {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            operations: AtomicU64::new(0),
-            fails_at: AtomicU64::new(u64::MAX),
-        })
+        Arc::new(Self { operations: AtomicU64::new(0), fails_at: AtomicU64::new(u64::MAX) })
     }
 
     /// Fails at the n-th operation from now.
@@ -41,11 +38,7 @@ impl Power {
     fn draw(&self) -> io::Result<bool> {
         let n = self.operations.fetch_add(1, Ordering::SeqCst);
         let last = self.fails_at.load(Ordering::SeqCst);
-        if n > last {
-            Err(io::Error::other("no power"))
-        } else {
-            Ok(n < last)
-        }
+        if n > last { Err(io::Error::other("no power")) } else { Ok(n < last) }
     }
 }
 
@@ -93,11 +86,7 @@ impl CrashDisk {
             syncs_held: false,
             syncs: 0,
         };
-        Arc::new(Self {
-            state: Mutex::new(state),
-            released: Condvar::new(),
-            power,
-        })
+        Arc::new(Self { state: Mutex::new(state), released: Condvar::new(), power })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -169,10 +158,7 @@ impl Disk for CrashDisk {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        assert!(
-            !self.fault(|f| &mut f.write_panics),
-            "a planted panic in a write"
-        );
+        assert!(!self.fault(|f| &mut f.write_panics), "a planted panic in a write");
         if self.fault(|f| &mut f.write_errors) {
             return Err(io::Error::other("a planted write error"));
         }
@@ -191,11 +177,7 @@ impl Disk for CrashDisk {
             content.copy_from_slice(&state.cached[sector * SECTOR..(sector + 1) * SECTOR]);
             state.unsynced.entry(sector).or_default().push(content);
         }
-        if completes {
-            Ok(())
-        } else {
-            Err(io::Error::other("the power failed in a write"))
-        }
+        if completes { Ok(()) } else { Err(io::Error::other("the power failed in a write")) }
     }
 
     fn zero_at(&self, offset: u64, length: u64, _how: Zeroing) -> io::Result<()> {
@@ -216,10 +198,7 @@ impl Disk for CrashDisk {
         if !time.is_zero() {
             std::thread::sleep(time);
         }
-        assert!(
-            !self.fault(|f| &mut f.sync_panics),
-            "a planted panic in a sync"
-        );
+        assert!(!self.fault(|f| &mut f.sync_panics), "a planted panic in a sync");
         if self.fault(|f| &mut f.sync_errors) {
             // As kernels do: what was dirty is called clean and never written.
             lock(&self.state).unsynced.clear();

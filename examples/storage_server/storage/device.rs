@@ -25,12 +25,7 @@ pub(crate) struct DeviceModel {
 impl Default for DeviceModel {
     fn default() -> Self {
         // 20 us for a record of 8 KiB.
-        Self {
-            latency: 750_000,
-            per_byte: 20_000.0 / 8_192.0,
-            parallel: 4,
-            seek: 0,
-        }
+        Self { latency: 750_000, per_byte: 20_000.0 / 8_192.0, parallel: 4, seek: 0 }
     }
 }
 
@@ -44,12 +39,7 @@ impl DeviceModel {
     /// The device on the real clock.
     pub(crate) fn start(self) -> Device {
         let now = Instant::now();
-        Device {
-            model: self,
-            state: Mutex::new(State {
-                free_at: vec![now; self.parallel],
-            }),
-        }
+        Device { model: self, state: Mutex::new(State { free_at: vec![now; self.parallel] }) }
     }
 }
 
@@ -77,9 +67,7 @@ impl Device {
 
 /// Gives a piece of work the lane that is free first; says when it is done.
 fn book(lanes: &mut [Instant], now: Instant, service: Duration) -> Instant {
-    let first = (0..lanes.len())
-        .min_by_key(|&i| lanes[i])
-        .unwrap_or_default();
+    let first = (0..lanes.len()).min_by_key(|&i| lanes[i]).unwrap_or_default();
     lanes[first] = lanes[first].max(now) + service;
     lanes[first]
 }
@@ -101,11 +89,7 @@ struct Unsynced {
 
 impl SimDisk {
     pub(crate) fn new(file: FileDisk, device: Arc<Device>) -> Self {
-        Self {
-            file,
-            device,
-            unsynced: Mutex::default(),
-        }
+        Self { file, device, unsynced: Mutex::default() }
     }
 
     fn note(&self, offset: u64, bytes: u64) {
@@ -134,10 +118,7 @@ impl Disk for SimDisk {
     fn sync(&self) -> io::Result<()> {
         let (bytes, seeks) = {
             let mut unsynced = lock(&self.unsynced);
-            (
-                std::mem::take(&mut unsynced.bytes),
-                std::mem::take(&mut unsynced.seeks),
-            )
+            (std::mem::take(&mut unsynced.bytes), std::mem::take(&mut unsynced.seeks))
         };
         self.device.work(bytes, seeks);
         Ok(())
@@ -157,10 +138,7 @@ mod tests {
         let device = DeviceModel::default();
         assert_eq!(device.service(8_192, false), 770_000);
         assert_eq!(device.service(16 * 8_192, false), 1_070_000);
-        let disk = DeviceModel {
-            seek: 8_000_000,
-            ..device
-        };
+        let disk = DeviceModel { seek: 8_000_000, ..device };
         assert_eq!(disk.service(8_192, true), 8_770_000);
     }
 
@@ -169,14 +147,8 @@ mod tests {
         let start = Instant::now();
         let mut lanes = vec![start; 2];
         let ms = Duration::from_millis;
-        let done: Vec<_> = (0..4)
-            .map(|_| book(&mut lanes, start, ms(20)) - start)
-            .collect();
+        let done: Vec<_> = (0..4).map(|_| book(&mut lanes, start, ms(20)) - start).collect();
         assert_eq!(done, [ms(20), ms(20), ms(40), ms(40)]);
-        assert_eq!(
-            book(&mut lanes, start + ms(100), ms(20)) - start,
-            ms(120),
-            "idle time is lost"
-        );
+        assert_eq!(book(&mut lanes, start + ms(100), ms(20)) - start, ms(120), "idle time is lost");
     }
 }

@@ -61,11 +61,7 @@ impl FileDisk {
     /// and must have that size already.
     pub(crate) fn open(path: &Path, size: u64, read_only: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(!read_only)
-            .create(!read_only)
-            .truncate(false);
+        options.read(true).write(!read_only).create(!read_only).truncate(false);
         let file = options.open(path)?;
         let old = file.metadata()?.len();
         if old == 0 && !read_only {
@@ -79,10 +75,7 @@ impl FileDisk {
         // Asked for nothing, the call only says whether the file system knows how.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let past_end = fallocate(&file, flags, size.next_multiple_of(4096), 4096);
-        Ok(Self {
-            punches: past_end.is_ok(),
-            file,
-        })
+        Ok(Self { punches: past_end.is_ok(), file })
     }
 
     /// Writes every block once, so that later writes change no metadata: an `fdatasync` after a

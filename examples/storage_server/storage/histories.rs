@@ -115,11 +115,7 @@ impl History {
         };
         let mut state = self.states.last().unwrap().clone();
         let range = offset as usize..(offset + length) as usize;
-        state[range].fill(if matches!(change, Change::Write(_)) {
-            fill
-        } else {
-            0
-        });
+        state[range].fill(if matches!(change, Change::Write(_)) { fill } else { 0 });
         match self.core.append(offset, change, &self.settings) {
             Ok((seq, _)) => {
                 self.states.push(state);
@@ -144,11 +140,7 @@ impl History {
         match self.core.next(self.now) {
             Step::Issue { id, first, last } => {
                 let write = self.core.prepare(id, first, last);
-                self.flights.push(Flight {
-                    id,
-                    write,
-                    written: false,
-                });
+                self.flights.push(Flight { id, write, written: false });
             }
             Step::Wait { id, .. } => self.core.group.window_ended(id),
             Step::Idle => {}
@@ -197,10 +189,7 @@ impl History {
         let Some(work) = &mut self.checkpoint else {
             let upto = self.core.last_seq();
             if upto > self.core.durable_seq() || self.core.end_of(upto).is_some() {
-                let plan = Plan {
-                    extents: self.core.overlay.snapshot(),
-                    upto,
-                };
+                let plan = Plan { extents: self.core.overlay.snapshot(), upto };
                 self.core.group.seal();
                 self.checkpoint = Some(Checkpoint { plan, done: 0 });
             }
@@ -216,17 +205,9 @@ impl History {
         }
         let upto = work.plan.upto;
         let tail = self.core.end_of(upto).unwrap();
-        match move_tail(
-            &*self.log,
-            &*self.data,
-            self.core.superblock,
-            tail,
-            upto + 1,
-        ) {
+        match move_tail(&*self.log, &*self.data, self.core.superblock, tail, upto + 1) {
             Ok(superblock) => self.core.checkpointed(upto, superblock),
-            Err(_) => self
-                .core
-                .poison(crate::errno::Errno::Io, &mut Default::default()),
+            Err(_) => self.core.poison(crate::errno::Errno::Io, &mut Default::default()),
         }
         self.checkpoint = None;
     }
@@ -240,10 +221,7 @@ impl History {
                 None => seen[range].fill(0),
             }
         }
-        assert!(
-            seen == *self.states.last().unwrap(),
-            "a read does not see the last change"
-        );
+        assert!(seen == *self.states.last().unwrap(), "a read does not see the last change");
     }
 
     /// Recovers from these images, with the power cut now and then, and checks the outcome.
@@ -326,14 +304,8 @@ fn run(seeds: std::ops::Range<u64>, with_errors: bool) {
         "{changes} changes, {acknowledged} acknowledged, {checkpoints} checkpoints, {poisoned} poisoned"
     );
     // A test that exercises nothing would pass as well.
-    assert!(
-        acknowledged > 1_000 && checkpoints > 100,
-        "the histories do too little"
-    );
-    assert!(
-        !with_errors || poisoned > 100,
-        "the histories fail too rarely"
-    );
+    assert!(acknowledged > 1_000 && checkpoints > 100, "the histories do too little");
+    assert!(!with_errors || poisoned > 100, "the histories fail too rarely");
 }
 
 #[test]

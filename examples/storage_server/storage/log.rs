@@ -103,10 +103,7 @@ impl Header {
             extent: u32_at(raw, 20),
             seq: u64_at(raw, 24),
             position: u64_at(raw, 32),
-            stamp: Stamp {
-                epoch: u64_at(raw, 40),
-                durable: u64_at(raw, 48),
-            },
+            stamp: Stamp { epoch: u64_at(raw, 40), durable: u64_at(raw, 48) },
             offset: u64_at(raw, 56),
         };
         let fits = HEADER as u64 + u64::from(header.payload) <= capacity;
@@ -183,22 +180,14 @@ impl Ring {
         let room = (self.capacity - position % self.capacity).min(buf.len() as u64) as usize;
         let (head, tail) = buf.split_at_mut(room);
         disk.read_at(head, self.place(position))?;
-        if tail.is_empty() {
-            Ok(())
-        } else {
-            disk.read_at(tail, RING_START)
-        }
+        if tail.is_empty() { Ok(()) } else { disk.read_at(tail, RING_START) }
     }
 
     pub(crate) fn write(self, disk: &dyn Disk, position: u64, bytes: &[u8]) -> io::Result<()> {
         let room = (self.capacity - position % self.capacity).min(bytes.len() as u64) as usize;
         let (head, tail) = bytes.split_at(room);
         disk.write_at(head, self.place(position))?;
-        if tail.is_empty() {
-            Ok(())
-        } else {
-            disk.write_at(tail, RING_START)
-        }
+        if tail.is_empty() { Ok(()) } else { disk.write_at(tail, RING_START) }
     }
 }
 

@@ -27,10 +27,7 @@ impl Pair {
 
     fn from_images(log: Vec<u8>, data: Option<Vec<u8>>) -> Self {
         let data = data.unwrap_or_else(|| vec![0; EXPORT as usize]);
-        Self {
-            log: CrashDisk::new(log, Power::new()),
-            data: CrashDisk::new(data, Power::new()),
-        }
+        Self { log: CrashDisk::new(log, Power::new()), data: CrashDisk::new(data, Power::new()) }
     }
 
     fn recover(&self) -> Result<Recovered, OpenError> {
@@ -41,12 +38,9 @@ impl Pair {
 /// Appends one write of a page, as a block of its own, and makes it durable.
 fn commit(core: &mut Core, log: &dyn Disk, page: u64, fill: u8) {
     let change = Change::Write(vec![fill; PAGE as usize].into());
-    core.append(page * PAGE, change, &Settings::default())
-        .unwrap();
+    core.append(page * PAGE, change, &Settings::default()).unwrap();
     core.group.seal();
-    let Step::Issue { id, first, last } = core.next(0) else {
-        panic!("nothing to write")
-    };
+    let Step::Issue { id, first, last } = core.next(0) else { panic!("nothing to write") };
     let write = core.prepare(id, first, last);
     write.write(log).unwrap();
     LogWrite::sync(log).unwrap();
@@ -55,9 +49,7 @@ fn commit(core: &mut Core, log: &dyn Disk, page: u64, fill: u8) {
 
 fn pages(data: &CrashDisk, count: u64) -> Vec<u8> {
     let image = data.synced_image();
-    (0..count)
-        .map(|page| image[(page * PAGE) as usize])
-        .collect()
+    (0..count).map(|page| image[(page * PAGE) as usize]).collect()
 }
 
 #[test]
@@ -78,13 +70,9 @@ fn a_torn_tail_is_cut() {
     let mut core = Core::new(pair.recover().unwrap().superblock, 1);
     (0..3).for_each(|i| commit(&mut core, &*pair.log, i, 10 + i as u8));
     // The third block is 8 KiB at 16 KiB; its payload loses a byte.
-    pair.log
-        .flip((RING_START + 2 * 8_192) as usize + HEADER + 700);
+    pair.log.flip((RING_START + 2 * 8_192) as usize + HEADER + 700);
     let found = pair.recover().unwrap();
-    assert_eq!(
-        (found.replayed, found.cut_at),
-        (2, Some(RING_START + 2 * 8_192))
-    );
+    assert_eq!((found.replayed, found.cut_at), (2, Some(RING_START + 2 * 8_192)));
     assert_eq!(pages(&pair.data, 4), [10, 11, 0, 0]);
 }
 
@@ -99,9 +87,7 @@ fn damage_in_the_middle_is_refused_with_its_offset() {
             let offset = RING_START + block * 8_192;
             pair.log.flip(offset as usize + byte);
             match pair.recover() {
-                Err(OpenError::Damaged {
-                    seq, offset: found, ..
-                }) => {
+                Err(OpenError::Damaged { seq, offset: found, .. }) => {
                     assert_eq!((seq, found), (block + 1, offset));
                     let text = pair.recover().unwrap_err().to_string();
                     assert!(text.contains(&offset.to_string()), "{text}");
@@ -142,18 +128,12 @@ fn a_payload_that_looks_like_a_record_is_only_a_payload() {
     let seen = Change::Write(old.into());
     core.append(4 * PAGE, seen, &Settings::default()).unwrap();
     core.group.seal();
-    let Step::Issue { id, first, last } = core.next(0) else {
-        panic!()
-    };
+    let Step::Issue { id, first, last } = core.next(0) else { panic!() };
     core.prepare(id, first, last).write(&*pair.log).unwrap();
     LogWrite::sync(&*pair.log).unwrap();
-    pair.log
-        .flip((RING_START + 8_192) as usize + HEADER + 3 * 4_096 - 1);
+    pair.log.flip((RING_START + 8_192) as usize + HEADER + 3 * 4_096 - 1);
     let found = pair.recover().unwrap();
-    assert_eq!(
-        (found.replayed, found.cut_at),
-        (1, Some(RING_START + 8_192))
-    );
+    assert_eq!((found.replayed, found.cut_at), (1, Some(RING_START + 8_192)));
 }
 
 #[test]

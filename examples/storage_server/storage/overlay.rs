@@ -39,12 +39,7 @@ impl Extent {
             }
             zeros => zeros.clone(),
         };
-        Self {
-            offset: from,
-            length: to - from,
-            seq: self.seq,
-            content,
-        }
+        Self { offset: from, length: to - from, seq: self.seq, content }
     }
 
     /// The bytes, or `None` for zeros.
@@ -87,15 +82,8 @@ impl Overlay {
     /// The extents that touch `from..to`, in order of their offsets.
     fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = &Extent> {
         // At most one extent that starts before `from` can reach into the range.
-        let first = self
-            .extents
-            .range(..=from)
-            .next_back()
-            .map_or(from, |(start, _)| *start);
-        self.extents
-            .range(first..to)
-            .map(|(_, e)| e)
-            .filter(move |e| e.end() > from)
+        let first = self.extents.range(..=from).next_back().map_or(from, |(start, _)| *start);
+        self.extents.range(first..to).map(|(_, e)| e).filter(move |e| e.end() > from)
     }
 
     /// What the overlay knows of `from..to`, cut to the range.
@@ -123,9 +111,8 @@ mod tests {
     fn agrees_with_a_plain_array_of_bytes() {
         let mut rng = 7u64;
         let mut random = move |below: u64| {
-            rng = rng
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            rng =
+                rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (rng >> 33) % below
         };
         let mut overlay = Overlay::default();
@@ -138,12 +125,7 @@ mod tests {
                 0 => Content::Zeros(Zeroing::Discard),
                 b => Content::Data(vec![b; length as usize].into(), 0),
             };
-            overlay.insert(Extent {
-                offset: from,
-                length,
-                seq,
-                content,
-            });
+            overlay.insert(Extent { offset: from, length, seq, content });
             model[from as usize..(from + length) as usize].fill(Some((byte, seq)));
             if random(50) == 0 {
                 let upto = seq - random(20).min(seq);

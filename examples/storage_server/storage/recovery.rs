@@ -56,22 +56,13 @@ impl fmt::Display for OpenError {
                  but record {proof} behind it says that it was durable"
             ),
             Self::Nonsense { seq, offset } => {
-                write!(
-                    f,
-                    "the log is damaged: record {seq} at offset {offset} makes no sense"
-                )
+                write!(f, "the log is damaged: record {seq} at offset {offset} makes no sense")
             }
             Self::NoSuperblock => {
-                write!(
-                    f,
-                    "the log is damaged: no valid superblock at offset 0 or {PAGE}"
-                )
+                write!(f, "the log is damaged: no valid superblock at offset 0 or {PAGE}")
             }
             Self::WrongSize { log, export } => {
-                write!(
-                    f,
-                    "the log is of an export of {log} bytes, this one has {export}"
-                )
+                write!(f, "the log is of an export of {log} bytes, this one has {export}")
             }
             Self::TooShort { capacity, file } => {
                 write!(f, "the log holds {capacity} bytes, its file only {file}")
@@ -120,20 +111,12 @@ pub(crate) fn recover(
 ) -> Result<Recovered, OpenError> {
     let old = Superblock::load(log)?.ok_or(OpenError::NoSuperblock)?;
     if old.export_size != export_size {
-        return Err(OpenError::WrongSize {
-            log: old.export_size,
-            export: export_size,
-        });
+        return Err(OpenError::WrongSize { log: old.export_size, export: export_size });
     }
     if RING_START + old.capacity > log_size {
-        return Err(OpenError::TooShort {
-            capacity: old.capacity,
-            file: log_size,
-        });
+        return Err(OpenError::TooShort { capacity: old.capacity, file: log_size });
     }
-    let ring = Ring {
-        capacity: old.capacity,
-    };
+    let ring = Ring { capacity: old.capacity };
     let (mut position, mut seq) = (old.tail, old.first_seq);
     while position - old.tail < old.capacity {
         let Some((header, payload)) = read_record(log, ring, position, old.epoch)? else {
@@ -167,11 +150,7 @@ pub(crate) fn recover(
         ..old
     };
     superblock.store(log)?;
-    Ok(Recovered {
-        superblock,
-        replayed: seq - old.first_seq,
-        cut_at,
-    })
+    Ok(Recovered { superblock, replayed: seq - old.first_seq, cut_at })
 }
 
 /// The record at a position, if it is whole and of this run.
@@ -223,11 +202,7 @@ fn check_tail(
                 && let Some((whole, _)) = read_record(log, ring, at, old.epoch)?
             {
                 let offset = ring.place(bad);
-                return Err(OpenError::Damaged {
-                    seq: bad_seq,
-                    offset,
-                    proof: whole.seq,
-                });
+                return Err(OpenError::Damaged { seq: bad_seq, offset, proof: whole.seq });
             }
         }
         position += size as u64;

@@ -174,10 +174,7 @@ impl Volume {
         let newer = lock(&shared.core).overlay.slice(offset, end);
         let covered: u64 = newer.iter().map(|e| e.length).sum();
         if covered < buf.len() as u64 {
-            shared
-                .data
-                .read_at(buf, offset)
-                .map_err(|e| Errno::from_io(&e))?;
+            shared.data.read_at(buf, offset).map_err(|e| Errno::from_io(&e))?;
         }
         for extent in newer {
             let start = (extent.offset - offset) as usize;
@@ -353,10 +350,7 @@ impl Shared {
     /// One checkpoint. Comes back with the lock held.
     fn checkpoint<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         // Everything appended so far, closed off as a block and made durable.
-        let plan = Plan {
-            extents: core.overlay.snapshot(),
-            upto: core.last_seq(),
-        };
+        let plan = Plan { extents: core.overlay.snapshot(), upto: core.last_seq() };
         core.group.seal();
         self.commits.notify_all();
         self.awaited.store(plan.upto, Ordering::SeqCst);
@@ -413,11 +407,7 @@ impl Shared {
             }
             move_tail(&*self.log, &*self.data, old, tail, plan.upto + 1)
         };
-        let panicked = |_| {
-            Err(CheckpointFault::Sync(std::io::Error::other(
-                "the disk panicked",
-            )))
-        };
+        let panicked = |_| Err(CheckpointFault::Sync(std::io::Error::other("the disk panicked")));
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
     }
 }

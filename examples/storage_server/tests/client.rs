@@ -33,12 +33,7 @@ pub(super) struct Request {
 }
 
 pub(super) fn request(command: u16, offset: u64, length: u32) -> Request {
-    Request {
-        flags: 0,
-        command,
-        offset,
-        length,
-    }
+    Request { flags: 0, command, offset, length }
 }
 
 impl Request {
@@ -71,12 +66,7 @@ pub(super) fn info_data(name: &[u8], wants: &[u16]) -> Vec<u8> {
 
 impl Client {
     pub(super) fn over(stream: impl Stream + 'static) -> Self {
-        Self {
-            stream: Box::new(stream),
-            structured: false,
-            reads: HashMap::new(),
-            cookies: 0,
-        }
+        Self { stream: Box::new(stream), structured: false, reads: HashMap::new(), cookies: 0 }
     }
 
     /// Connects and says nothing.
@@ -202,15 +192,8 @@ impl Client {
         if magic == SIMPLE_REPLY_MAGIC {
             let (error, cookie) = (self.take_u32(), self.take_u64());
             let length = self.reads.remove(&cookie);
-            assert!(
-                !self.structured || length.is_none(),
-                "a simple reply to a READ"
-            );
-            let data = if error == 0 {
-                self.take(length.unwrap_or(0) as usize)
-            } else {
-                vec![]
-            };
+            assert!(!self.structured || length.is_none(), "a simple reply to a READ");
+            let data = if error == 0 { self.take(length.unwrap_or(0) as usize) } else { vec![] };
             return (cookie, error, data);
         }
         assert_eq!(magic, CHUNK_MAGIC, "the stream is out of step");
@@ -226,11 +209,7 @@ impl Client {
                 assert_eq!(body.len() as u32 - 8, wanted.unwrap());
                 (cookie, 0, body[8..].to_vec())
             }
-            CHUNK_ERROR => (
-                cookie,
-                u32::from_be_bytes(body[..4].try_into().unwrap()),
-                vec![],
-            ),
+            CHUNK_ERROR => (cookie, u32::from_be_bytes(body[..4].try_into().unwrap()), vec![]),
             other => panic!("chunk type {other}"),
         }
     }
@@ -248,19 +227,12 @@ impl Client {
     }
 
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
-        self.call(request(CMD_WRITE, offset, data.len() as u32), data)
-            .unwrap();
+        self.call(request(CMD_WRITE, offset, data.len() as u32), data).unwrap();
     }
 
     pub(super) fn write_fua(&mut self, offset: u64, data: &[u8]) -> Result<Vec<u8>, u32> {
         let r = request(CMD_WRITE, offset, data.len() as u32);
-        self.call(
-            Request {
-                flags: CMD_FLAG_FUA,
-                ..r
-            },
-            data,
-        )
+        self.call(Request { flags: CMD_FLAG_FUA, ..r }, data)
     }
 
     pub(super) fn flush(&mut self) -> Result<Vec<u8>, u32> {

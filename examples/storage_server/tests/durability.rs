@@ -22,15 +22,10 @@ fn volume(disks: &Disks) -> Volume {
 }
 
 fn run<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let patience = Duration::from_secs(20);
-        tokio::time::timeout(patience, future)
-            .await
-            .expect("a waiter was left behind")
+        tokio::time::timeout(patience, future).await.expect("a waiter was left behind")
     })
 }
 
@@ -51,10 +46,7 @@ fn three_commits(v: &Volume) -> Vec<Result<(), Errno>> {
 fn c200_a_failed_log_write_leaves_nobody_waiting() {
     let disks = Disks::new(MIB, MIB);
     let v = volume(&disks);
-    disks.log.set_faults(Faults {
-        write_errors: 1,
-        ..Faults::default()
-    });
+    disks.log.set_faults(Faults { write_errors: 1, ..Faults::default() });
     assert_eq!(run(commit(&v, 0, 9)), Err(Errno::Io));
     assert_eq!(three_commits(&v), [Ok(()); 3]);
     // The failed batch was written again before them: what reads saw is durable now.
@@ -80,28 +72,18 @@ fn c200_a_dropped_waiter_leaves_no_ticket() {
     disks.log.hold_syncs(false);
     assert_eq!(three_commits(&v), [Ok(()); 3]);
     let left = disks.survivors();
-    assert_eq!(
-        (left[0], left[4096]),
-        (0, 8),
-        "what was appended is durable all the same"
-    );
+    assert_eq!((left[0], left[4096]), (0, 8), "what was appended is durable all the same");
 }
 
 #[test]
 fn c200_a_panic_of_the_leader_is_an_error_for_its_followers() {
     let disks = Disks::new(MIB, MIB);
     let v = volume(&disks);
-    disks.log.set_faults(Faults {
-        write_panics: 1,
-        ..Faults::default()
-    });
+    disks.log.set_faults(Faults { write_panics: 1, ..Faults::default() });
     assert_eq!(run(commit(&v, 0, 9)), Err(Errno::Io));
     assert_eq!(three_commits(&v), [Ok(()); 3]);
     // In a sync nobody knows what is on the disk: all later commits end, with an error.
-    disks.log.set_faults(Faults {
-        sync_panics: 1,
-        ..Faults::default()
-    });
+    disks.log.set_faults(Faults { sync_panics: 1, ..Faults::default() });
     assert_eq!(run(commit(&v, 0, 9)), Err(Errno::Io));
     assert_eq!(three_commits(&v), [Err(Errno::Io); 3]);
 }
@@ -112,10 +94,7 @@ fn c202_a_failed_sync_poisons_the_export() {
     let mut c = Client::ready(&rig.path, "a");
     c.write_fua(0, &[1; 4096]).unwrap();
     c.write(4096, &[2; 4096]);
-    rig.a.log.set_faults(Faults {
-        sync_errors: 1,
-        ..Faults::default()
-    });
+    rig.a.log.set_faults(Faults { sync_errors: 1, ..Faults::default() });
     assert_eq!(c.flush(), Err(EIO));
     // The disk calls its pages clean now and would say yes.
     assert_eq!(c.flush(), Err(EIO));
@@ -139,10 +118,7 @@ fn c204_what_a_reader_acted_upon_is_durable_with_its_act() {
     let rig = Rig::new();
     let (mut c1, mut c2) = (Client::ready(&rig.path, "a"), Client::ready(&rig.path, "a"));
     rig.a.log.hold_syncs(true);
-    let fua = |offset| Request {
-        flags: CMD_FLAG_FUA,
-        ..request(CMD_WRITE, offset, 512)
-    };
+    let fua = |offset| Request { flags: CMD_FLAG_FUA, ..request(CMD_WRITE, offset, 512) };
     c1.post(fua(0), &[1; 512]);
     // Until c1's write is taken c2 sees zeros; then it sees X and acts upon it.
     let x = loop {
@@ -182,10 +158,7 @@ fn c194_a_flush_covers_the_writes_of_all_connections() {
 #[test]
 fn c210_a_tenant_waits_and_fails_for_itself_alone() {
     let rig = Rig::new();
-    let (mut a, mut b) = (
-        Client::ready(&rig.path, "a"),
-        Client::ready(&rig.path, "always"),
-    );
+    let (mut a, mut b) = (Client::ready(&rig.path, "a"), Client::ready(&rig.path, "always"));
     // A's sync takes for ever; B pays only for B.
     rig.a.log.hold_syncs(true);
     let before = rig.a.log.syncs();
@@ -200,17 +173,11 @@ fn c210_a_tenant_waits_and_fails_for_itself_alone() {
     rig.a.log.hold_syncs(false);
     assert_eq!(a.reply().1, 0);
     // A write-back error on A's data file, at the checkpoint that fills of the log bring about.
-    rig.a.data.set_faults(Faults {
-        sync_errors: 1,
-        ..Faults::default()
-    });
+    rig.a.data.set_faults(Faults { sync_errors: 1, ..Faults::default() });
     let mut errors = 0;
     for i in 0..200u64 {
         let data = vec![2; 64 << 10];
-        errors += u32::from(
-            a.call(request(CMD_WRITE, i % 16 * 65_536, 65_536), &data)
-                .is_err(),
-        );
+        errors += u32::from(a.call(request(CMD_WRITE, i % 16 * 65_536, 65_536), &data).is_err());
         if errors > 0 {
             break;
         }
@@ -239,10 +206,7 @@ fn the_log_never_outgrows_its_bound_and_checkpoints_give_room_back() {
 fn a_data_file_that_is_full_costs_room_and_no_promise() {
     let disks = Disks::new(MIB, 256 << 10);
     let v = volume(&disks);
-    disks.data.set_faults(Faults {
-        write_full: u32::MAX,
-        ..Faults::default()
-    });
+    disks.data.set_faults(Faults { write_full: u32::MAX, ..Faults::default() });
     let outcome = run(async {
         for i in 0..100 {
             if let Err(errno) = commit(&v, i % 200, 7).await {

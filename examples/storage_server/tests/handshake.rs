@@ -17,11 +17,7 @@ fn every_option_is_answered_and_the_export_is_as_it_says() {
     assert_eq!(names[0], [&1u32.to_be_bytes(), b"a".as_slice()].concat());
     assert_eq!(c.ask(OPT_LIST, b"x").0, REP_ERR_INVALID);
     assert_eq!(c.ask(OPT_STARTTLS, &[]).0, REP_ERR_POLICY);
-    assert_eq!(
-        c.ask(OPT_SET_META_CONTEXT, &[0; 8]).0,
-        REP_ERR_INVALID,
-        "not before structured"
-    );
+    assert_eq!(c.ask(OPT_SET_META_CONTEXT, &[0; 8]).0, REP_ERR_INVALID, "not before structured");
     assert_eq!(c.ask(OPT_STRUCTURED_REPLY, b"x").0, REP_ERR_INVALID);
     assert_eq!(c.ask(OPT_STRUCTURED_REPLY, &[]).0, REP_ACK);
     assert_eq!(c.ask(OPT_SET_META_CONTEXT, &[0; 8]).0, REP_ERR_UNSUP);
@@ -31,17 +27,11 @@ fn every_option_is_answered_and_the_export_is_as_it_says() {
     let find = |t: u16| items.iter().find(|i| i[..2] == t.to_be_bytes()).unwrap()[2..].to_vec();
     assert_eq!(find(INFO_NAME), b"a");
     assert!(!find(INFO_DESCRIPTION).is_empty());
-    assert_eq!(
-        find(INFO_BLOCK_SIZE),
-        [1u32, 4096, 2 << 20].map(u32::to_be_bytes).concat()
-    );
+    assert_eq!(find(INFO_BLOCK_SIZE), [1u32, 4096, 2 << 20].map(u32::to_be_bytes).concat());
     let (size, flags) = c.go("a");
     assert_eq!(size, 2 * MIB);
     let honoured = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | SEND_DF;
-    assert_eq!(
-        flags,
-        honoured | CAN_MULTI_CONN | SEND_CACHE | SEND_FAST_ZERO
-    );
+    assert_eq!(flags, honoured | CAN_MULTI_CONN | SEND_CACHE | SEND_FAST_ZERO);
     let (_, flags) = Client::connect(&rig.path).go("ro");
     assert_eq!(flags & (READ_ONLY | SEND_TRIM | SEND_DF), READ_ONLY);
 
@@ -78,11 +68,7 @@ fn c178_names_of_any_length() {
         for number in [OPT_INFO, OPT_GO] {
             let mut c = Client::connect(&rig.path);
             let (kind, _) = c.ask(number, &info_data(&name, &[]));
-            let right = if length > 4096 {
-                REP_ERR_TOO_BIG
-            } else {
-                REP_ERR_UNKNOWN
-            };
+            let right = if length > 4096 { REP_ERR_TOO_BIG } else { REP_ERR_UNKNOWN };
             assert_eq!(kind, right, "{length}");
             assert_eq!(c.ask(OPT_ABORT, &[]).0, REP_ACK);
         }
@@ -105,16 +91,8 @@ fn c178_names_of_any_length() {
 fn c192_unknown_options_leave_the_stream_in_step() {
     let rig = Rig::new();
     let mut c = Client::connect(&rig.path);
-    for number in [
-        0,
-        4,
-        9,
-        77,
-        u32::MAX,
-        OPT_STARTTLS,
-        OPT_STRUCTURED_REPLY,
-        OPT_SET_META_CONTEXT,
-    ] {
+    for number in [0, 4, 9, 77, u32::MAX, OPT_STARTTLS, OPT_STRUCTURED_REPLY, OPT_SET_META_CONTEXT]
+    {
         for length in [0, 5, 64 << 10] {
             let (kind, _) = c.ask(number, &vec![0xa5; length]);
             let right = match number {
@@ -153,17 +131,9 @@ fn c197_inconsistent_lengths_are_drained() {
         }
         let mut data = info_data(b"a", &[INFO_NAME]);
         data[5..7].copy_from_slice(&[0xff, 0xff]);
-        assert_eq!(
-            c.ask(number, &data).0,
-            REP_ERR_INVALID,
-            "a count past the data"
-        );
+        assert_eq!(c.ask(number, &data).0, REP_ERR_INVALID, "a count past the data");
         data[5..7].copy_from_slice(&[0, 0]);
-        assert_eq!(
-            c.ask(number, &data).0,
-            REP_ERR_INVALID,
-            "a count short of the data"
-        );
+        assert_eq!(c.ask(number, &data).0, REP_ERR_INVALID, "a count short of the data");
     }
     c.go("a");
     assert_eq!(c.read(0, 8), [0; 8]);
@@ -171,13 +141,7 @@ fn c197_inconsistent_lengths_are_drained() {
 
 #[test]
 fn c190_a_slot_comes_back_however_its_client_ends() {
-    let rig = Rig::with(
-        ServerLimits {
-            connections: 1,
-            ..limits()
-        },
-        &[],
-    );
+    let rig = Rig::with(ServerLimits { connections: 1, ..limits() }, &[]);
     for round in 0..4 {
         let mut c = Client::ready(&rig.path, "a");
         assert_eq!(c.read(0, 4), [0; 4], "round {round}");
@@ -207,13 +171,7 @@ fn c190_a_slot_comes_back_however_its_client_ends() {
 #[test]
 fn a_client_that_does_not_finish_its_handshake_is_cut_off() {
     let short = Duration::from_millis(100);
-    let rig = Rig::with(
-        ServerLimits {
-            handshake_timeout: short,
-            ..limits()
-        },
-        &[],
-    );
+    let rig = Rig::with(ServerLimits { handshake_timeout: short, ..limits() }, &[]);
     let start = Instant::now();
     let mut c = Client::connect(&rig.path);
     c.send(&option(OPT_LIST, &[])[..10]);

@@ -30,9 +30,8 @@ fn malformed_streams_never_stop_the_server_nor_another_client() {
         });
         let mut rng = 42u64;
         let mut random = move |below: u64| {
-            rng = rng
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            rng =
+                rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (rng >> 33) % below
         };
         let mut honest = 3u32.to_be_bytes().to_vec();
@@ -69,9 +68,7 @@ fn malformed_streams_never_stop_the_server_nor_another_client() {
                 }
             }
             let mut socket = UnixStream::connect(&rig.path).unwrap();
-            socket
-                .set_read_timeout(Some(Duration::from_secs(20)))
-                .unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             // The server may have closed already; both ends of that are fine.
             let _ = socket.write_all(&bytes);
             let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -85,11 +82,7 @@ fn malformed_streams_never_stop_the_server_nor_another_client() {
         assert!(good.join().unwrap() >= 20);
     });
     let mut c = Client::ready(&rig.path, "ro");
-    assert_eq!(
-        c.read(0, 512),
-        [0; 512],
-        "nobody could write to a read-only export"
-    );
+    assert_eq!(c.read(0, 512), [0; 512], "nobody could write to a read-only export");
 }
 
 #[test]

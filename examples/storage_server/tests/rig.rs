@@ -31,10 +31,7 @@ impl Disks {
         let power = Power::new();
         let log = CrashDisk::new(vec![0; (RING_START + log) as usize], power.clone());
         format(&*log, log.size(), size).unwrap();
-        Self {
-            log,
-            data: CrashDisk::new(vec![0; size as usize], power),
-        }
+        Self { log, data: CrashDisk::new(vec![0; size as usize], power) }
     }
 
     /// The disks after a crash that keeps only what was synced.
@@ -49,13 +46,7 @@ impl Disks {
     /// The export's contents if the machine crashed now.
     pub(super) fn survivors(&self) -> Vec<u8> {
         let disks = self.crashed();
-        recover(
-            &*disks.log,
-            disks.log.size(),
-            &*disks.data,
-            disks.data.size(),
-        )
-        .unwrap();
+        recover(&*disks.log, disks.log.size(), &*disks.data, disks.data.size()).unwrap();
         disks.data.cached_image()
     }
 
@@ -77,10 +68,7 @@ pub(super) fn limits() -> ServerLimits {
     ServerLimits {
         connections: 64,
         handshake_timeout: Duration::from_secs(10),
-        bounds: Bounds {
-            in_flight: 64 << 20,
-            write_timeout: Duration::from_secs(10),
-        },
+        bounds: Bounds { in_flight: 64 << 20, write_timeout: Duration::from_secs(10) },
     }
 }
 
@@ -128,14 +116,7 @@ impl Rig {
         let mut addresses = more.to_vec();
         addresses.push(Address::Unix(path.clone()));
         let server = runtime.block_on(async { Server::start(exports, &addresses, limits) });
-        Self {
-            runtime,
-            server: Some(server.unwrap()),
-            path,
-            a,
-            always,
-            ro,
-        }
+        Self { runtime, server: Some(server.unwrap()), path, a, always, ro }
     }
 
     pub(super) fn server(&self) -> &Server {

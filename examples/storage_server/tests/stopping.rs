@@ -24,14 +24,8 @@ fn round(grace: Duration, flush: Duration, address: Address) -> Address {
     let mut mid_payload = Client::ready(&rig.path, "a");
     mid_payload.post(request(CMD_WRITE, 4096, 4096), &[9; 1000]);
     let mut waiting = Client::ready(&rig.path, "a");
-    rig.a.log.set_faults(Faults {
-        sync_time: flush,
-        ..Faults::default()
-    });
-    let fua = Request {
-        flags: CMD_FLAG_FUA,
-        ..request(CMD_WRITE, 8192, 512)
-    };
+    rig.a.log.set_faults(Faults { sync_time: flush, ..Faults::default() });
+    let fua = Request { flags: CMD_FLAG_FUA, ..request(CMD_WRITE, 8192, 512) };
     waiting.post(fua, &[7; 512]);
     let idle = Client::ready(&rig.path, "a");
     std::thread::sleep(Duration::from_millis(5));
@@ -40,36 +34,21 @@ fn round(grace: Duration, flush: Duration, address: Address) -> Address {
         // Each sends what comes next; the server may be gone by then.
         std::thread::sleep(Duration::from_millis(3));
         let _ = half_flags.stream.write_all(&[0, 3]);
-        let _ = mid_header
-            .stream
-            .write_all(&request(CMD_READ, 0, 512).encode(1)[13..]);
+        let _ = mid_header.stream.write_all(&request(CMD_READ, 0, 512).encode(1)[13..]);
         let _ = mid_payload.stream.write_all(&[9; 500]);
-        (
-            connected,
-            half_flags,
-            mid_option,
-            mid_header,
-            mid_payload,
-            idle,
-        )
+        (connected, half_flags, mid_option, mid_header, mid_payload, idle)
     });
     let start = Instant::now();
     rig.stop(grace);
     let took = start.elapsed();
-    assert!(
-        took < grace + Duration::from_secs(1),
-        "stopping took {took:?}"
-    );
+    assert!(took < grace + Duration::from_secs(1), "stopping took {took:?}");
     drop(senders.join().unwrap());
 
     // A write that was answered is durable; one whose payload was not whole left no trace.
     let mut header = [0; 16];
     let answered = waiting.stream.read_exact(&mut header).is_ok() && header[4..8] == [0; 4];
     let left = rig.a.survivors();
-    assert!(
-        !answered || left[8192..8704] == [7; 512],
-        "acknowledged and lost"
-    );
+    assert!(!answered || left[8192..8704] == [7; 512], "acknowledged and lost");
     assert_eq!(left[4096..8192], [0; 4096], "half a payload was written");
 
     // The port is free again.
@@ -86,11 +65,7 @@ fn c180_stopping_with_clients_in_every_state() {
     let ms = Duration::from_millis;
     let mut address = Address::Tcp(([127, 0, 0, 1], 0).into());
     for i in 0..100 {
-        let (grace, flush) = if i % 10 == 0 {
-            (ms(100), ms(300))
-        } else {
-            (ms(10), ms(30))
-        };
+        let (grace, flush) = if i % 10 == 0 { (ms(100), ms(300)) } else { (ms(10), ms(30)) };
         address = round(grace, flush, address);
     }
 }
@@ -99,14 +74,8 @@ fn c180_stopping_with_clients_in_every_state() {
 fn what_was_begun_is_finished_within_the_grace() {
     let mut rig = Rig::new();
     let mut c = Client::ready(&rig.path, "a");
-    rig.a.log.set_faults(Faults {
-        sync_time: Duration::from_millis(50),
-        ..Faults::default()
-    });
-    let fua = Request {
-        flags: CMD_FLAG_FUA,
-        ..request(CMD_WRITE, 0, 512)
-    };
+    rig.a.log.set_faults(Faults { sync_time: Duration::from_millis(50), ..Faults::default() });
+    let fua = Request { flags: CMD_FLAG_FUA, ..request(CMD_WRITE, 0, 512) };
     c.post(fua, &[1; 512]);
     std::thread::sleep(Duration::from_millis(10));
     rig.stop(Duration::from_secs(5));

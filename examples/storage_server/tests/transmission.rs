@@ -31,20 +31,8 @@ fn c176_the_payload_of_a_failed_write_is_consumed() {
         };
         let mut c = ready("a");
         for (faults, errno) in [
-            (
-                Faults {
-                    write_errors: 1,
-                    ..Faults::default()
-                },
-                EIO,
-            ),
-            (
-                Faults {
-                    write_full: 1,
-                    ..Faults::default()
-                },
-                ENOSPC,
-            ),
+            (Faults { write_errors: 1, ..Faults::default() }, EIO),
+            (Faults { write_full: 1, ..Faults::default() }, ENOSPC),
         ] {
             c.write(0, &[9; 512]);
             rig.a.log.set_faults(faults);
@@ -54,11 +42,7 @@ fn c176_the_payload_of_a_failed_write_is_consumed() {
         }
         let past = c.call(request(CMD_WRITE, END - 512, 4096), &poison[..4096]);
         assert_eq!(past, Err(ENOSPC));
-        assert_eq!(
-            c.read(END - 512, 512),
-            [0; 512],
-            "nothing of it was written"
-        );
+        assert_eq!(c.read(END - 512, 512), [0; 512], "nothing of it was written");
         let mut c = ready("ro");
         assert_eq!(c.call(request(CMD_WRITE, 0, 65_536), poison), Err(EPERM));
         assert_eq!(c.read(0, 512), [0; 512]);
@@ -95,11 +79,7 @@ fn c182_a_burst_of_all_commands_gets_all_replies() {
         assert_eq!(all[at..at + 4], SIMPLE_REPLY_MAGIC.to_be_bytes());
         let error = u32::from_be_bytes(all[at + 4..at + 8].try_into().unwrap());
         let cookie = u64::from_be_bytes(all[at + 8..at + 16].try_into().unwrap());
-        assert_eq!(
-            error,
-            if cookie == 6 { EINVAL } else { 0 },
-            "request {cookie}"
-        );
+        assert_eq!(error, if cookie == 6 { EINVAL } else { 0 }, "request {cookie}");
         at += 16 + if cookie == 2 || cookie == 8 { 4096 } else { 0 };
         seen.push(cookie);
     }
@@ -191,9 +171,7 @@ fn c188_bytes_may_come_in_any_pieces() {
         // Single bytes with TCP_NODELAY, then random pieces; replies read byte by byte.
         let mut socket = std::net::TcpStream::connect(rig.server().tcp[0]).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut reader = socket.try_clone().unwrap();
         let expected = whole.clone();
         let replies = std::thread::spawn(move || {
@@ -207,11 +185,7 @@ fn c188_bytes_may_come_in_any_pieces() {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let piece = if round == 0 {
-                1
-            } else {
-                1 + (rng >> 40) as usize % 700
-            };
+            let piece = if round == 0 { 1 } else { 1 + (rng >> 40) as usize % 700 };
             let (head, tail) = rest.split_at(piece.min(rest.len()));
             socket.write_all(head).unwrap();
             rest = tail;
@@ -232,40 +206,22 @@ fn c188_every_truncated_session_ends_cleanly() {
         let offset = 1024 * (cut as u64 % 512);
         watcher.write(offset, &zeros);
         let mut socket = UnixStream::connect(&rig.path).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        socket
-            .write_all(&session(&vec![6; size], offset)[..cut])
-            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(&session(&vec![6; size], offset)[..cut]).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         let mut replies = Vec::new();
         socket.read_to_end(&mut replies).unwrap();
         let applied = watcher.read(offset, size as u32);
-        assert_eq!(
-            applied,
-            vec![if cut >= complete { 6 } else { 0 }; size],
-            "cut at {cut}"
-        );
+        assert_eq!(applied, vec![if cut >= complete { 6 } else { 0 }; size], "cut at {cut}");
     }
 }
 
 #[test]
 fn c196_a_client_that_does_not_read_is_bounded() {
     let write_timeout = Duration::from_millis(300);
-    let bounds = Bounds {
-        in_flight: 4 << 20,
-        write_timeout,
-    };
+    let bounds = Bounds { in_flight: 4 << 20, write_timeout };
     let address = Address::Tcp(([127, 0, 0, 1], 0).into());
-    let rig = Rig::with(
-        ServerLimits {
-            connections: 3,
-            bounds,
-            ..limits()
-        },
-        &[address],
-    );
+    let rig = Rig::with(ServerLimits { connections: 3, bounds, ..limits() }, &[address]);
     let mut other = Client::ready(&rig.path, "a");
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = descriptors();
@@ -300,11 +256,7 @@ fn c196_a_client_that_does_not_read_is_bounded() {
     while descriptors() > before + 20 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(
-        descriptors() <= before + 20,
-        "{before} descriptors became {}",
-        descriptors()
-    );
+    assert!(descriptors() <= before + 20, "{before} descriptors became {}", descriptors());
 }
 
 #[test]
@@ -320,53 +272,22 @@ fn the_error_matrix() {
         (request(CMD_FLUSH, 1, 0), EINVAL),
         (request(CMD_FLUSH, 0, 1), EINVAL),
         (request(42, 0, 0), EINVAL),
-        (
-            Request {
-                flags: 0x8000,
-                ..request(CMD_READ, 0, 512)
-            },
-            EINVAL,
-        ),
-        (
-            Request {
-                flags: CMD_FLAG_NO_HOLE,
-                ..request(CMD_TRIM, 0, 512)
-            },
-            EINVAL,
-        ),
+        (Request { flags: 0x8000, ..request(CMD_READ, 0, 512) }, EINVAL),
+        (Request { flags: CMD_FLAG_NO_HOLE, ..request(CMD_TRIM, 0, 512) }, EINVAL),
         (request(CMD_READ, 0, u32::MAX), EINVAL),
         (request(CMD_READ, u64::MAX - 1, 512), EINVAL),
     ] {
-        assert_eq!(
-            c.call(r, &[]),
-            Err(errno),
-            "command {} flags {}",
-            r.command,
-            r.flags
-        );
+        assert_eq!(c.call(r, &[]), Err(errno), "command {} flags {}", r.command, r.flags);
     }
     // Larger than the limit: the payload is skipped, whatever its size.
     let big = vec![0x25; 3 << 20];
-    assert_eq!(
-        c.call(request(CMD_WRITE, 0, big.len() as u32), &big),
-        Err(ENOSPC)
-    );
+    assert_eq!(c.call(request(CMD_WRITE, 0, big.len() as u32), &big), Err(ENOSPC));
     assert_eq!(c.read(0, 512), [0; 512]);
-    let df = Request {
-        flags: CMD_FLAG_DF,
-        ..request(CMD_READ, 0, 64 << 10)
-    };
+    let df = Request { flags: CMD_FLAG_DF, ..request(CMD_READ, 0, 64 << 10) };
     assert_eq!(c.call(df, &[]).unwrap().len(), 64 << 10);
     let fast = CMD_FLAG_FAST_ZERO | CMD_FLAG_NO_HOLE | CMD_FLAG_FUA;
     c.write(0, &[1; 8192]);
-    c.call(
-        Request {
-            flags: fast,
-            ..request(CMD_WRITE_ZEROES, 4096, 4096)
-        },
-        &[],
-    )
-    .unwrap();
+    c.call(Request { flags: fast, ..request(CMD_WRITE_ZEROES, 4096, 4096) }, &[]).unwrap();
     assert_eq!(c.read(4095, 2), [1, 0]);
     let mut c = Client::ready(&rig.path, "ro");
     for command in [CMD_TRIM, CMD_WRITE_ZEROES] {
