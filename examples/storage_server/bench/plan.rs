@@ -151,7 +151,12 @@ impl SlackArgs {
         let devices = self.devices()?;
         match self.clock {
             Clock::Real => {
-                devices.iter().map(|d| self.run_device(d)).collect::<Result<Vec<_>, _>>()
+                let p50 = real::sync_p50(self)?;
+                let place = self.directory.display();
+                eprintln!("write + fdatasync of 8 KiB in {place}: p50 {p50:?}");
+                let rows: Result<Vec<_>, _> = devices.iter().map(|d| self.run_device(d)).collect();
+                real::clean_up(self);
+                rows
             }
             // Simulations do not disturb each other, so each device has a thread.
             Clock::Virtual => std::thread::scope(|scope| {

@@ -75,9 +75,11 @@ fn measure(
     let wakeups_before = wakeups();
     let started = Instant::now();
     let outcome = runtime.block_on(async {
-        for _ in 0..if with_background { background } else { 0 } {
+        for i in 0..if with_background { background as u64 } else { 0 } {
             let stop = stop.clone();
             tokio::spawn(async move {
+                // Spread over the period, as timers that nobody planned are.
+                slackwheel::sleep(Duration::from_nanos(period / background as u64 * i)).await;
                 while !stop.load(Ordering::Relaxed) {
                     slackwheel::sleep(Duration::from_nanos(period)).await;
                 }
