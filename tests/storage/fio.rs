@@ -1,7 +1,7 @@
 //! fio's nbd engine: verified writes, and the process killed in the middle of them.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::commands::{Place, Server, run, stats};
 
@@ -94,7 +94,7 @@ fn fifty_kills_in_the_middle_of_writes() {
     let start = || {
         Server::ours_with(
             &place,
-            "16m",
+            "32m",
             options,
             &["--max-payload", "512k", "--max-in-flight", "1m"],
         )
@@ -102,13 +102,18 @@ fn fifty_kills_in_the_middle_of_writes() {
     let (mut total, mut smallest) = (0, u64::MAX);
     for round in 0..50u32 {
         let server = start();
-        let mut child = writing(&place, &server, round, 16);
+        let mut child = writing(&place, &server, round, 32);
         // From the first writes to well into the run, never at the same point.
-        std::thread::sleep(Duration::from_millis(150 + u64::from(round * 37 % 250)));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while stats(&place)["records"].as_u64().unwrap() < 20 {
+            assert!(Instant::now() < deadline, "fio does not write");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(round * 37 % 250)));
         server.kill();
         child.wait().unwrap();
         let server = start();
-        let verified = verify(&place, &server, round, 16);
+        let verified = verify(&place, &server, round, 32);
         server.stop();
         total += verified;
         smallest = smallest.min(verified);

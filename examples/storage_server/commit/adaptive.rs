@@ -36,9 +36,12 @@ const LAST_GAP: u32 = 512;
 const MARGIN: f64 = 0.01;
 /// How much one more epoch counts in the score of the best wait.
 const SMOOTHING: f64 = 0.1;
-/// When the best wait's epochs differ from what was known by this factor, twice in a row, the
-/// load is another one, and everything known is forgotten.
+/// When the best wait's epochs differ from what was known by this factor, three times in a row,
+/// the load is another one, and everything known is forgotten.
 const CHANGED: f64 = 1.5;
+/// A block that took so many times the median counts as that: a disk that hiccups says nothing
+/// about the wait.
+const OUTLIER: f64 = 3.0;
 
 /// What a block tells the policy when it is durable.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +66,8 @@ pub(crate) struct Adaptive {
     epoch: u32,
     blocks: u32,
     acks: u64,
-    waited: u128,
+    /// Mean time to acknowledgement of each block that counts, and its writers.
+    samples: Vec<(f64, u64)>,
     /// Which neighbour the next probe tries.
     probe: usize,
     /// Epochs with the best wait until the next probe, and how many there will be after that.
@@ -84,7 +88,7 @@ impl Default for Adaptive {
             epoch: 0,
             blocks: 0,
             acks: 0,
-            waited: 0,
+            samples: Vec::new(),
             probe: 0,
             until_probe: FIRST_GAP,
             gap: FIRST_GAP,
@@ -119,16 +123,17 @@ impl Adaptive {
             return;
         }
         self.acks += sample.waiters;
-        self.waited += u128::from(sample.waited);
+        self.samples.push((sample.waited as f64 / sample.waiters as f64, sample.waiters));
         if self.blocks >= settle + EPOCH_BLOCKS && self.acks >= EPOCH_ACKS {
             self.end_epoch();
         }
     }
 
     fn end_epoch(&mut self) {
-        let mean = self.waited as f64 / self.acks as f64;
+        let mean = winsorised_mean(&mut self.samples);
         self.epoch = self.epoch.wrapping_add(1);
-        (self.blocks, self.acks, self.waited) = (0, 0, 0);
+        (self.blocks, self.acks) = (0, 0);
+        self.samples.clear();
         self.note(mean);
         self.arm = self.next_arm();
     }
@@ -139,7 +144,7 @@ impl Adaptive {
             Some(old) if self.arm == self.best => {
                 let differs = !(old / CHANGED..=old * CHANGED).contains(&mean);
                 self.strange = if differs { self.strange + 1 } else { 0 };
-                if self.strange == 2 {
+                if self.strange == 3 {
                     self.score = [None; EXTRA.len()];
                     self.rival = None;
                     (self.gap, self.until_probe, self.strange) = (FIRST_GAP, FIRST_GAP, 0);
@@ -189,4 +194,13 @@ impl Adaptive {
             _ => self.best.saturating_sub(1),
         }
     }
+}
+
+/// The mean of the samples, weighted by their writers, with outliers cut down to size.
+fn winsorised_mean(samples: &mut [(f64, u64)]) -> f64 {
+    samples.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let most = samples.get(samples.len() / 2).map_or(0.0, |(median, _)| median * OUTLIER);
+    let weight: u64 = samples.iter().map(|(_, n)| n).sum();
+    let sum: f64 = samples.iter().map(|(mean, n)| mean.min(most) * *n as f64).sum();
+    sum / weight.max(1) as f64
 }
