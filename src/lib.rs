@@ -61,6 +61,7 @@
 //! wakeup that fires nothing.
 
 mod clock;
+pub mod docs;
 mod driver;
 mod error;
 mod future;

@@ -69,6 +69,28 @@ impl ManualClock {
         self.0.set_auto_advance(on);
     }
 
+    /// True while the driver's thread is parked and nothing that has happened so far will wake it: a
+    /// program that waits for this after each step runs the same way every time, though the driver has
+    /// a thread of its own. Also false when no thread is in a park.
+    ///
+    /// ```
+    /// use slackwheel::Driver;
+    /// use std::time::Duration;
+    ///
+    /// let (mut driver, clock) = Driver::manual();
+    /// let handle = driver.handle();
+    /// let thread = std::thread::spawn(move || driver.park(None));
+    /// while !clock.is_parked() {
+    ///     std::thread::yield_now();
+    /// }
+    /// clock.advance(Duration::from_secs(3600));
+    /// handle.unpark();
+    /// assert!(thread.join().unwrap().notified);
+    /// ```
+    pub fn is_parked(&self) -> bool {
+        self.0.is_parked()
+    }
+
     /// What the driver's kernel timer stands at.
     pub fn armed(&self) -> Option<Instant> {
         self.0.armed(Clock::Monotonic).map(clock::instant_of)

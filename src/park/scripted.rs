@@ -16,6 +16,8 @@ struct Script {
     clock_set: bool,
     rung: bool,
     auto_advance: bool,
+    /// While a thread waits: its wait's `until`.
+    waiting: Option<u64>,
     /// `(clock, armed for)` of every arm call of the monotonic timer, while recording.
     arms: Option<Vec<(u64, u64)>>,
 }
@@ -101,6 +103,27 @@ impl ManualClocks {
         self.script().armed[clock as usize]
     }
 
+    /// How far off the end of a wait is, whatever it comes from; `until` is on the monotonic clock.
+    /// `None` when only a later event can end it.
+    fn ahead(&self, script: &Script, until: u64) -> Option<u64> {
+        if script.rung || script.clock_set {
+            return Some(0);
+        }
+        let timers = Clock::ALL.into_iter().filter_map(|c| Some((script.armed[c as usize]?, c)));
+        let until = (until != NEVER).then_some((until, Clock::Monotonic));
+        timers.chain(until).map(|(at, clock)| at.saturating_sub(self.now(clock))).min()
+    }
+
+    /// True while the driver's thread waits and nothing that has happened so far will end that wait. A
+    /// thread that was woken but has not run yet does not count as waiting.
+    pub(crate) fn is_parked(&self) -> bool {
+        let script = self.script();
+        script.waiting.is_some_and(|until| match self.ahead(&script, until) {
+            Some(ahead) => ahead > 0 && !script.auto_advance,
+            None => true,
+        })
+    }
+
     /// Keeps every arm call of the monotonic timer from now on; hands out those kept so far.
     pub(crate) fn take_arms(&self) -> Vec<(u64, u64)> {
         self.script().arms.replace(Vec::new()).unwrap_or_default()
@@ -161,26 +184,21 @@ impl Park for ScriptedPark {
         let until = max.map_or(NEVER, |max| after(clocks.now(Clock::Monotonic), max));
         let mut script = clocks.script();
         loop {
-            if std::mem::take(&mut script.rung) || script.clock_set {
-                return Ok(Clocks::ALL);
+            match clocks.ahead(&script, until) {
+                Some(0) => {
+                    script.rung = false;
+                    return Ok(Clocks::ALL);
+                }
+                Some(ahead) if script.auto_advance => {
+                    drop(script);
+                    clocks.advance(Duration::from_nanos(ahead));
+                    return Ok(Clocks::ALL);
+                }
+                _ => {}
             }
-            // How far off the nearest end of the wait is, whatever its clock.
-            let ahead = Clock::ALL
-                .into_iter()
-                .map(|c| script.armed[c as usize].unwrap_or(NEVER).saturating_sub(clocks.now(c)))
-                .chain([until.saturating_sub(clocks.now(Clock::Monotonic))])
-                .min()
-                .unwrap_or(NEVER);
-            if ahead == 0 {
-                return Ok(Clocks::ALL);
-            }
-            let never = script.armed.iter().all(Option::is_none) && until == NEVER;
-            if script.auto_advance && !never {
-                drop(script);
-                clocks.advance(Duration::from_nanos(ahead));
-                return Ok(Clocks::ALL);
-            }
+            script.waiting = Some(until);
             script = clocks.changed.wait(script).unwrap_or_else(PoisonError::into_inner);
+            script.waiting = None;
         }
     }
 }
