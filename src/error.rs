@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A window was given a `latest` before its `earliest`.
@@ -69,6 +70,39 @@ impl fmt::Display for ZeroPeriod {
 }
 
 impl Error for ZeroPeriod {}
+
+/// A tunable was given a value it does not take; it keeps the one it had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidTunable {
+    /// The tunable's name; its unit is the name's ending.
+    pub name: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What is allowed.
+    pub allowed: RangeInclusive<u64>,
+}
+
+impl InvalidTunable {
+    pub(crate) fn new(name: &'static str, value: String, allowed: RangeInclusive<u64>) -> Self {
+        InvalidTunable { name, value, allowed }
+    }
+}
+
+impl fmt::Display for InvalidTunable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InvalidTunable { name, value, allowed } = self;
+        write!(f, "{name} cannot be {value:?}, allowed is a whole number in {allowed:?}")
+    }
+}
+
+impl Error for InvalidTunable {}
+
+impl From<InvalidTunable> for io::Error {
+    fn from(e: InvalidTunable) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidInput, e)
+    }
+}
 
 /// A driver could not be built: what was being made, and why the system refused.
 #[derive(Debug)]

@@ -61,6 +61,7 @@
 //! wakeup that fires nothing.
 
 mod clock;
+pub mod compat;
 pub mod docs;
 mod driver;
 mod error;
@@ -68,8 +69,11 @@ mod future;
 mod metrics;
 mod park;
 mod primitive;
+pub mod sync;
 mod sys;
+pub mod thread;
 mod tick;
+pub mod tunables;
 pub mod wheel;
 mod window;
 
@@ -77,7 +81,7 @@ pub use clock::{BootInstant, Clock};
 pub use driver::{
     Driver, DriverBuilder, EnterGuard, ExternalDriver, Firing, Handle, ManualClock, Parker, Turn,
 };
-pub use error::{BuildError, Elapsed, InvertedWindow, Shutdown, ZeroPeriod};
+pub use error::{BuildError, Elapsed, InvalidTunable, InvertedWindow, Shutdown, ZeroPeriod};
 pub use future::{
     BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
     sleep_until_system,

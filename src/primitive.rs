@@ -7,13 +7,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(not(loom))]
@@ -21,6 +21,26 @@ use std::sync::Mutex as Inner;
 
 #[cfg(loom)]
 use loom::sync::Mutex as Inner;
+
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// Std's cell in the shape of loom's, which watches who looks while another writes.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
 
 /// A mutex that ignores poisoning (see the module's header).
 #[derive(Debug, Default)]
@@ -97,6 +117,12 @@ pub(crate) mod plant {
         CancelTwice,
         /// A shutdown empties a shard before it closes it.
         DrainThenClose,
+        /// A condvar's waiter believes its clock although a notify has taken it off the list.
+        TrustTheClock,
+        /// A waiter that goes without using its notify does not pass it on.
+        KeepTheNotify,
+        /// A notify looks for the task's waker before it sets the task's flag.
+        WakerFirst,
     }
 
     #[cfg(all(test, loom))]
@@ -128,11 +154,23 @@ pub(crate) mod plant {
 /// std's, also under loom: for statics (loom has no constant constructors) and for code that no
 /// model runs.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
     /// Locks, and ignores poisoning (see the module's header).
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the model of the blocking condvar needs besides threads.
+#[cfg(test)]
+pub(crate) mod test {
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::{Arc, Condvar, Mutex};
+
+    #[cfg(loom)]
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex};
 }

@@ -1,12 +1,13 @@
 //! The waits of the server, all in one place.
 //!
-//! Commit threads wait for the end of a window on [`CommitSignal`]; async connections wait for
-//! their log block on a [`Gate`].
+//! Commit threads wait for the end of a window on a [`CommitSignal`]; async connections wait for
+//! their log block on a [`Gate`]. Both are thin: the crate's condvars do the work.
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use slackwheel::sync::{Condvar, WaitOutcome, blocking};
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::errno::Errno;
 
@@ -19,63 +20,62 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Wakes commit threads.
 #[derive(Debug, Default)]
 pub(crate) struct CommitSignal {
-    condvar: Condvar,
+    condvar: blocking::Condvar,
 }
 
 impl CommitSignal {
-    /// Wakes all waiting threads; each looks at the state again.
+    /// Wakes all waiting threads; each looks at the state again. Next to nothing when none waits.
     pub(crate) fn notify_all(&self) {
         self.condvar.notify_all();
     }
 
     /// Waits to be woken.
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn wait<'a, T>(
+        &self,
+        mutex: &'a Mutex<T>,
+        guard: MutexGuard<'a, T>,
+    ) -> MutexGuard<'a, T> {
+        self.condvar.wait(mutex, guard).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits to be woken or for a deadline, at most `slack` past it. Says whether it was the
     /// deadline.
+    ///
+    /// The slack is what the kernel may use to end this wait together with another one: this is
+    /// the seed of the whole example, a window instead of a point.
     pub(crate) fn wait_until<'a, T>(
         &self,
-        _mutex: &Mutex<T>,
+        mutex: &'a Mutex<T>,
         guard: MutexGuard<'a, T>,
         deadline: Instant,
         slack: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
-        let left = (deadline + slack).saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return (guard, true);
-        }
-        let result = self.condvar.wait_timeout(guard, left);
-        let (guard, timeout) = result.unwrap_or_else(PoisonError::into_inner);
-        (guard, timeout.timed_out())
+        let wait = self.condvar.wait_until(mutex, guard, deadline, slack);
+        let (guard, outcome) = wait.unwrap_or_else(PoisonError::into_inner);
+        (guard, outcome == WaitOutcome::TimedOut)
     }
 }
 
 /// Where the writers of one log block wait; it opens once, for all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    outcome: OnceLock<Result<(), Errno>>,
-    opened: Notify,
+    outcome: AsyncMutex<Option<Result<(), Errno>>>,
+    opened: Condvar,
 }
 
 impl Gate {
-    /// Lets all waiters go with the outcome. Only the first call counts.
+    /// Lets all waiters go with the outcome. Only the first call counts. For threads: it may
+    /// block for a moment.
     pub(crate) fn open(&self, outcome: Result<(), Errno>) {
-        self.outcome.get_or_init(|| outcome);
-        self.opened.notify_waiters();
+        self.outcome.blocking_lock().get_or_insert(outcome);
+        self.opened.notify_all();
     }
 
     /// Waits until the gate is open.
     pub(crate) async fn passed(&self) -> Result<(), Errno> {
-        let opened = self.opened.notified();
-        let mut opened = std::pin::pin!(opened);
-        // Registered before the check, so an opening in between is not missed.
-        opened.as_mut().enable();
-        if let Some(outcome) = self.outcome.get() {
-            return *outcome;
-        }
-        opened.await;
-        self.outcome.get().copied().unwrap_or(Err(Errno::Io))
+        let closed = |outcome: &mut Option<_>| outcome.is_none();
+        let guard = self.outcome.lock().await;
+        let outcome = *self.opened.wait_while(guard, closed).await;
+        outcome.unwrap_or(Err(Errno::Io))
     }
 }

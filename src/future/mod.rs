@@ -20,14 +20,17 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 impl Handle {
-    /// Completes `d` from now, with no slack. See [`sleep`](crate::sleep).
+    /// Completes `d` from now, with the default slack (none unless set). See
+    /// [`sleep`](crate::sleep).
+    #[inline]
     pub fn sleep(&self, d: Duration) -> Sleep {
-        Sleep::range(*self, d, d)
+        Sleep::plain(*self, d)
     }
 
-    /// Completes at `deadline`, with no slack. See [`sleep_until`](crate::sleep_until).
+    /// Completes at `deadline`, with the default slack (none unless set). See
+    /// [`sleep_until`](crate::sleep_until).
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::window(*self, Window::at(deadline))
+        Sleep::plain_until(*self, deadline)
     }
 
     /// Completes between `min` and `max` from now. See [`sleep_range`](crate::sleep_range).
@@ -88,7 +91,8 @@ impl Handle {
     }
 }
 
-/// Completes `d` from now (from this call, not from the first poll), with no slack.
+/// Completes `d` from now (from this call, not from the first poll), with no slack, or with the
+/// [`default_slack`](crate::tunables::default_slack) once that is set.
 ///
 /// On the monotonic clock, which stands still while the machine is suspended. Never early, to the
 /// nanosecond; late only by scheduling. A `d` past the clock's end (584 years) never completes. Works on
@@ -109,8 +113,9 @@ pub fn sleep(d: Duration) -> Sleep {
     Handle::current().sleep(d)
 }
 
-/// Completes at `deadline`, with no slack. A deadline in the past is due at once. See [`sleep`] for clock,
-/// promises and cancel safety.
+/// Completes at `deadline`, with no slack, or with the
+/// [`default_slack`](crate::tunables::default_slack) once that is set. A deadline in the past is due at
+/// once. See [`sleep`] for clock, promises and cancel safety.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Handle::current().sleep_until(deadline)
 }

@@ -2,7 +2,8 @@
 
 use crate::clock::{self, Clock};
 use crate::driver::{self, ClockLane, Firing, Handle, Polled};
-use crate::tick::NEVER;
+use crate::tick::{NEVER, nanos};
+use crate::tunables::{SlackRule, default_slack, plain_slack};
 use crate::wheel::Key;
 use crate::window::{Span, Window};
 use futures::future::FusedFuture;
@@ -60,6 +61,24 @@ impl Sleep {
     #[inline]
     pub(crate) fn spanning(handle: Handle, span: Span) -> Self {
         Sleep { handle, span, state: State::Idle { look: true } }
+    }
+
+    /// A sleep that gave no slack: the default one, which is one relaxed load while none is set.
+    #[inline]
+    pub(crate) fn plain(handle: Handle, d: Duration) -> Self {
+        match plain_slack(nanos(d)) {
+            0 => Self::range(handle, d, d),
+            slack => Self::range(handle, d, d.saturating_add(Duration::from_nanos(slack))),
+        }
+    }
+
+    pub(crate) fn plain_until(handle: Handle, deadline: Instant) -> Self {
+        let at = clock::reading_of(deadline);
+        let slack = match default_slack().get() {
+            SlackRule::EXACT => 0,
+            _ => plain_slack(at.saturating_sub(handle.reading())),
+        };
+        Self::spanning(handle, Span::with_slack(at, slack))
     }
 
     pub(crate) fn never(handle: Handle) -> Self {

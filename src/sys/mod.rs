@@ -7,8 +7,14 @@
 pub(crate) mod epoll;
 #[cfg(target_os = "linux")]
 pub(crate) mod eventfd;
+#[cfg(target_os = "linux")]
+pub(crate) mod futex;
 pub(crate) mod mem;
 pub(crate) mod process;
+pub(crate) mod sched;
+pub(crate) mod slack;
+#[cfg(target_os = "linux")]
+pub(crate) mod sleep;
 pub(crate) mod time;
 #[cfg(target_os = "linux")]
 pub(crate) mod timerfd;

@@ -11,7 +11,7 @@
 //! Time is cut into epochs, each with one wait. Most epochs use the best wait known; now and
 //! then one tries a neighbour. Blocks that went out before an epoch began are not counted in it.
 
-use super::settings::{MAX_SLACK, Nanos};
+use super::settings::{MAX_HOLD, Nanos};
 
 /// The extra wait beyond the nominal window in 1/16 of the mean latency. The first arm does not
 /// wait at all, the second is the nominal window and no more.
@@ -108,7 +108,7 @@ impl Adaptive {
     pub(crate) fn hold(&self, nominal: Nanos, mean_latency: Nanos) -> Nanos {
         match EXTRA[self.arm] {
             None => 0,
-            Some(extra) => nominal + (mean_latency / 16 * extra).min(MAX_SLACK),
+            Some(extra) => nominal + (mean_latency / 16 * extra).min(MAX_HOLD),
         }
     }
 

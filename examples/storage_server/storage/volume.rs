@@ -288,7 +288,7 @@ impl Shared {
                     if self.closing() && core.group.seal() {
                         continue;
                     }
-                    core = self.commits.wait(core);
+                    core = self.commits.wait(&self.core, core);
                 }
             }
         }
@@ -343,7 +343,7 @@ impl Shared {
             if self.closing() {
                 return;
             }
-            core = self.checkpoints.wait(core);
+            core = self.checkpoints.wait(&self.core, core);
         }
     }
 
@@ -358,7 +358,7 @@ impl Shared {
             if core.poisoned().is_some() {
                 return core;
             }
-            core = self.checkpoints.wait(core);
+            core = self.checkpoints.wait(&self.core, core);
         }
         self.awaited.store(u64::MAX, Ordering::SeqCst);
         let (old, tail) = (core.superblock, core.end_of(plan.upto));
