@@ -50,17 +50,23 @@ impl Export {
         };
         let log_path = log_path(&spec.path);
         let fresh = !log_path.exists();
-        if fresh && spec.read_only && !spec.path.exists() {
+        let has_data = spec.path.exists();
+        if !has_data && spec.read_only {
             return Err(fail("read-only", &"there is no data file to serve"));
         }
+        if !has_data && !fresh {
+            // Serving zeros with the last few writes on top would hide the loss.
+            let text = format!("{} is there, but not its data file", log_path.display());
+            return Err(fail("data", &text));
+        }
         // Recovery writes, so even a read-only export is opened for writing.
-        let data = FileDisk::open(&spec.path, spec.size, false).map_err(|e| fail("data", &e))?;
+        let data = FileDisk::open(&spec.path, spec.size).map_err(|e| fail("data", &e))?;
         let log_size = RING_START + spec.log_size;
         if fresh {
             make_log(&log_path, log_size, spec.size).map_err(|e| fail("new log", &e))?;
         }
         let log_size = std::fs::metadata(&log_path).map_err(|e| fail("log", &e))?.len();
-        let log = FileDisk::open(&log_path, log_size, false).map_err(|e| fail("log", &e))?;
+        let log = FileDisk::open(&log_path, log_size).map_err(|e| fail("log", &e))?;
         let recovered = recovery::recover(&log, log_size, &data, spec.size)
             .map_err(|e| fail(&log_path.display().to_string(), &e))?;
         let (log, data): (Arc<dyn Disk>, Arc<dyn Disk>) = match device {
@@ -120,7 +126,7 @@ fn make_log(path: &Path, size: u64, export_size: u64) -> io::Result<()> {
     if unfinished.exists() {
         std::fs::remove_file(&unfinished)?;
     }
-    let log = FileDisk::open(&unfinished, size, false)?;
+    let log = FileDisk::open(&unfinished, size)?;
     log.preallocate(size)?;
     recovery::format(&log, size, export_size)?;
     std::fs::rename(&unfinished, path)?;

@@ -42,7 +42,10 @@ impl Drop for Place {
 pub(crate) fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().parent().unwrap().join("examples/storage_server");
-    assert!(built.exists(), "build it first: cargo build --example storage_server (same profile)");
+    assert!(
+        built.exists(),
+        "build it first: cargo build --features tokio --example storage_server (same profile)"
+    );
     built
 }
 

@@ -161,7 +161,7 @@ fn open(
     };
     if !log_path(path).exists() {
         // Written once, so that no run pays for the allocation of blocks.
-        let disk = FileDisk::open(path, SIZE, false).map_err(|e| format!("data: {e}"))?;
+        let disk = FileDisk::open(path, SIZE).map_err(|e| format!("data: {e}"))?;
         disk.preallocate(SIZE).map_err(|e| format!("data: {e}"))?;
     }
     let tunables = Tunables::default();
@@ -182,7 +182,7 @@ pub(crate) fn sync_p50(args: &SlackArgs) -> Result<Duration, String> {
     let path = args.directory.join("bench-sync.img");
     let size = 8 << 20;
     let probe = || {
-        let disk = FileDisk::open(&path, size, false)?;
+        let disk = FileDisk::open(&path, size)?;
         disk.preallocate(size)?;
         let mut times = Vec::new();
         for i in 0..200u64 {

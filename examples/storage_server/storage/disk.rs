@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 
 /// How a range is made to read as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +58,16 @@ pub(crate) struct FileDisk {
 
 impl FileDisk {
     /// Opens a file, or makes it, with exactly `size` bytes. An existing file keeps its contents
-    /// and must have that size already.
-    pub(crate) fn open(path: &Path, size: u64, read_only: bool) -> io::Result<Self> {
+    /// and must have that size already. It is locked: two servers with one log would destroy it.
+    pub(crate) fn open(path: &Path, size: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(!read_only).create(!read_only).truncate(false);
-        let file = options.open(path)?;
+        let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let text = format!("{} is in use by another process", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+        }
         let old = file.metadata()?.len();
-        if old == 0 && !read_only {
+        if old == 0 {
             file.set_len(size)?;
             file.sync_all()?;
             sync_directory_of(path)?;

@@ -4,6 +4,7 @@ mod client;
 mod durability;
 mod handshake;
 mod malformed;
+mod opening;
 mod rig;
 mod stopping;
 mod transmission;
