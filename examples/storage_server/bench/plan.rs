@@ -144,6 +144,8 @@ pub(crate) struct Row {
     pub(crate) wait_p50_ns: Nanos,
     /// Kernel timer expiries for each commit, with background timers; a run of its own.
     pub(crate) expiries_per_commit: f64,
+    /// Of these, the ones that no background timer would have needed.
+    pub(crate) own_expiries_per_commit: f64,
 }
 
 impl SlackArgs {
@@ -274,6 +276,7 @@ impl SlackArgs {
             ..scenario
         });
         let commits = outcome.stats.commits();
+        let per_commit = |count: u64| count as f64 / crowd.stats.commits().max(1) as f64;
         Ok(Row {
             workload: workload.name(),
             writers,
@@ -283,7 +286,8 @@ impl SlackArgs {
             commits,
             batch_mean: outcome.stats.records() as f64 / commits.max(1) as f64,
             wait_p50_ns: outcome.stats.wait_p50(),
-            expiries_per_commit: crowd.expiries as f64 / crowd.stats.commits().max(1) as f64,
+            expiries_per_commit: per_commit(crowd.expiries),
+            own_expiries_per_commit: per_commit(crowd.own_expiries),
         })
     }
 }

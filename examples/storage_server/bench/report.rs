@@ -33,6 +33,7 @@ fn to_json(rows: &[Row]) -> String {
             "batch_mean": (row.batch_mean * 1000.0).round() / 1000.0,
             "wait_p50_ns": row.wait_p50_ns,
             "expiries_per_commit": (row.expiries_per_commit * 1000.0).round() / 1000.0,
+            "own_expiries_per_commit": (row.own_expiries_per_commit * 1000.0).round() / 1000.0,
         })
         .to_string()
     };
@@ -80,7 +81,7 @@ fn to_table(rows: &[Row]) -> String {
     // Writing into a string cannot fail.
     let _ = writeln!(
         out,
-        "{:<10} {:<8} {:>7} {:<15} {:>9} {:>8} {:>6} {:>11} {:>10}",
+        "{:<10} {:<8} {:>7} {:<15} {:>9} {:>8} {:>6} {:>11} {:>10} {:>6}",
         "device",
         "workload",
         "writers",
@@ -89,7 +90,8 @@ fn to_table(rows: &[Row]) -> String {
         "commits",
         "batch",
         "late p50 us",
-        "expiries/c"
+        "expiries/c",
+        "own/c"
     );
     for group in groups(rows) {
         for row in &group.rows {
@@ -99,7 +101,7 @@ fn to_table(rows: &[Row]) -> String {
             };
             let _ = writeln!(
                 out,
-                "{:<10} {:<8} {:>7} {policy:<15} {:>9.0} {:>8} {:>6.2} {:>11.1} {:>10.2}",
+                "{:<10} {:<8} {:>7} {policy:<15} {:>9.0} {:>8} {:>6.2} {:>11.1} {:>10.2} {:>6.2}",
                 row.device,
                 row.workload,
                 row.writers,
@@ -108,6 +110,7 @@ fn to_table(rows: &[Row]) -> String {
                 row.batch_mean,
                 row.wait_p50_ns as f64 / 1e3,
                 row.expiries_per_commit,
+                row.own_expiries_per_commit,
             );
         }
         if let (Some(gain), Some(share)) = (group.gain(), group.adaptive()) {

@@ -54,6 +54,8 @@ pub(crate) struct Outcome {
     pub(crate) stats: Stats,
     /// Expiries of the kernel timer, those of the background timers included.
     pub(crate) expiries: u64,
+    /// Of these, the ones that served nothing but a commit wait.
+    pub(crate) own_expiries: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +116,7 @@ pub(crate) fn run(scenario: &Scenario) -> Outcome {
         next_seq: 0,
         unacknowledged: VecDeque::new(),
         rng: scenario.seed,
-        outcome: Outcome { acknowledged: 0, stats: Stats::default(), expiries: 0 },
+        outcome: Outcome { acknowledged: 0, stats: Stats::default(), expiries: 0, own_expiries: 0 },
     };
     for writer in 0..scenario.writers {
         let at = (sim.uniform() * scenario.costs.turnaround as f64) as Nanos;
@@ -270,6 +272,8 @@ impl Simulation {
         debug_assert!(!turn.more, "there is no limit to what one turn fires");
         // The kernel is disarmed with the last cancelled wait, so this would not have happened.
         self.outcome.expiries += u64::from(!due.is_empty());
+        let own = !due.is_empty() && due.iter().all(|t| matches!(t, Timer::Window { .. }));
+        self.outcome.own_expiries += u64::from(own);
         for timer in due {
             match timer {
                 Timer::Window { block, deadline } => {

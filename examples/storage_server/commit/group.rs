@@ -262,6 +262,11 @@ impl GroupCommit {
         self.waiting.is_empty() && self.flying.is_empty()
     }
 
+    /// True when blocks are queued that are not in flight.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The running mean of the log-write latency.
     pub(crate) fn mean_latency(&self) -> Nanos {
         self.mean_latency

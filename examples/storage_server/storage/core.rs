@@ -98,6 +98,8 @@ pub(crate) struct Core {
     ends: VecDeque<(u64, u64)>,
     gates: BTreeMap<u64, Arc<Gate>>,
     poisoned: Option<Errno>,
+    /// A commit thread waits for the end of a window; the others need no timer for it.
+    pub(crate) window_is_watched: bool,
 }
 
 impl Core {
@@ -116,6 +118,7 @@ impl Core {
             ends: VecDeque::new(),
             gates: BTreeMap::new(),
             poisoned: None,
+            window_is_watched: false,
         }
     }
 

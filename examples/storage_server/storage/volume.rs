@@ -206,8 +206,7 @@ impl Volume {
     /// Blocks for at most `limit`; what is not done by then is left to replay.
     pub(crate) fn close(mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        self.shared.press();
-        self.shared.close();
+        self.shared.close(true);
         while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -220,7 +219,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        self.shared.close();
+        self.shared.close(false);
     }
 }
 
@@ -229,10 +228,11 @@ impl Shared {
         self.started.elapsed().as_nanos() as Nanos
     }
 
-    fn close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
-        // Under the lock, so that no thread is between its check and its wait.
+    fn close(&self, with_checkpoint: bool) {
+        // Under the lock, so that no thread is between its checks and its wait.
         let _core = lock(&self.core);
+        self.closing.store(true, Ordering::SeqCst);
+        self.pressed.fetch_or(with_checkpoint, Ordering::SeqCst);
         self.commits.notify_all();
         self.checkpoints.notify_all();
     }
@@ -255,6 +255,10 @@ impl Shared {
             match core.next(now) {
                 Step::Issue { id, first, last } => {
                     let write = core.prepare(id, first, last);
+                    if core.group.has_waiting() {
+                        // This thread may have been the one to watch the next block's window.
+                        self.commits.notify_all();
+                    }
                     drop(core);
                     let outcome = self.log_write(&write);
                     self.stats.commit(write.records() as u64, self.now() - now);
@@ -270,11 +274,16 @@ impl Shared {
                 }
                 // Whatever woke this thread, an ended window is served.
                 Step::Wait { id, window } if now >= window.deadline => core.group.window_ended(id),
+                Step::Wait { .. } if core.window_is_watched => {
+                    core = self.commits.wait(&self.core, core);
+                }
                 Step::Wait { id, window } => {
+                    core.window_is_watched = true;
                     let deadline = self.started + Duration::from_nanos(window.deadline);
                     let slack = Duration::from_nanos(window.slack);
                     let ended;
                     (core, ended) = self.commits.wait_until(&self.core, core, deadline, slack);
+                    core.window_is_watched = false;
                     if ended {
                         let late = self.now().saturating_sub(window.deadline);
                         self.stats.window_ended(late);
