@@ -16,7 +16,8 @@ use super::settings::{MAX_HOLD, Nanos};
 /// The extra wait beyond the nominal window in 1/16 of the mean latency. The first arm does not
 /// wait at all, the second is the nominal window and no more.
 const EXTRA: [Option<u64>; 6] = [None, Some(0), Some(1), Some(2), Some(4), Some(8)];
-const NOMINAL: usize = 1;
+/// Where to start: on a disk that nobody tuned for, not to wait does the least harm.
+const START: usize = 0;
 
 /// An epoch counts at least so many blocks.
 const EPOCH_BLOCKS: u32 = 32;
@@ -32,8 +33,10 @@ const SETTLE_OTHER: u32 = 32;
 /// that the writers may take long to fall into again.
 const FIRST_GAP: u32 = 8;
 const LAST_GAP: u32 = 512;
-/// Another wait must be better by this much to replace the best: noise must not cause changes.
+/// Another wait must be better by this much to replace the best.
 const MARGIN: f64 = 0.01;
+/// A challenger's mean counts as that plus so many standard errors: noise must not cause changes.
+const DOUBT: f64 = 1.0;
 /// How much one more epoch counts in the score of the best wait.
 const SMOOTHING: f64 = 0.1;
 /// When the best wait's epochs differ from what was known by this factor, three times in a row,
@@ -83,8 +86,8 @@ impl Default for Adaptive {
     fn default() -> Self {
         Self {
             score: [None; EXTRA.len()],
-            best: NOMINAL,
-            arm: NOMINAL,
+            best: START,
+            arm: START,
             epoch: 0,
             blocks: 0,
             acks: 0,
@@ -130,16 +133,16 @@ impl Adaptive {
     }
 
     fn end_epoch(&mut self) {
-        let mean = winsorised_mean(&mut self.samples);
+        let (mean, error) = winsorised_mean(&mut self.samples);
         self.epoch = self.epoch.wrapping_add(1);
         (self.blocks, self.acks) = (0, 0);
         self.samples.clear();
-        self.note(mean);
+        self.note(mean, error);
         self.arm = self.next_arm();
     }
 
     /// Takes in the mean time to acknowledgement of an epoch with the current arm.
-    fn note(&mut self, mean: f64) {
+    fn note(&mut self, mean: f64, error: f64) {
         match self.score[self.arm] {
             Some(old) if self.arm == self.best => {
                 let differs = !(old / CHANGED..=old * CHANGED).contains(&mean);
@@ -153,7 +156,8 @@ impl Adaptive {
                 }
             }
             // A probe replaces what was known: it is rare, and the load may have drifted since.
-            _ => self.score[self.arm] = Some(mean),
+            _ if self.arm == self.best => self.score[self.arm] = Some(mean),
+            _ => self.score[self.arm] = Some(mean + error * DOUBT),
         }
         let known = |i: usize| self.score[i].unwrap_or(f64::INFINITY);
         let rival = (0..EXTRA.len()).min_by(|&a, &b| known(a).total_cmp(&known(b)));
@@ -196,11 +200,64 @@ impl Adaptive {
     }
 }
 
-/// The mean of the samples, weighted by their writers, with outliers cut down to size.
-fn winsorised_mean(samples: &mut [(f64, u64)]) -> f64 {
+/// The mean of the samples, weighted by their writers, with outliers cut down to size; and its
+/// standard error.
+fn winsorised_mean(samples: &mut [(f64, u64)]) -> (f64, f64) {
     samples.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let most = samples.get(samples.len() / 2).map_or(0.0, |(median, _)| median * OUTLIER);
     let weight: u64 = samples.iter().map(|(_, n)| n).sum();
     let sum: f64 = samples.iter().map(|(mean, n)| mean.min(most) * *n as f64).sum();
-    sum / weight.max(1) as f64
+    let mean = sum / weight.max(1) as f64;
+    let square = |(sample, n): &(f64, u64)| (sample.min(most) - mean).powi(2) * *n as f64;
+    let variance = samples.iter().map(square).sum::<f64>() / weight.max(1) as f64;
+    (mean, (variance / samples.len().max(1) as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds blocks of one writer whose wait is `time(arm)`; returns how often each arm was used.
+    fn feed(a: &mut Adaptive, blocks: u32, mut time: impl FnMut(usize) -> f64) -> Vec<u32> {
+        let mut used = vec![0; EXTRA.len()];
+        for _ in 0..blocks {
+            used[a.arm] += 1;
+            let waited = time(a.arm) as Nanos;
+            a.learn(Sample { epoch: a.epoch(), waiters: 1, waited });
+        }
+        used
+    }
+
+    #[test]
+    fn finds_the_best_wait_and_hardly_ever_leaves_it() {
+        for best in 0..EXTRA.len() {
+            let mut a = Adaptive::default();
+            feed(&mut a, 3_000, |arm| 1e6 * (1.0 + 0.05 * arm.abs_diff(best) as f64));
+            assert_eq!(a.best, best);
+            let used = feed(&mut a, 20_000, |arm| 1e6 * (1.0 + 0.05 * arm.abs_diff(best) as f64));
+            assert!(used[best] > 19_000, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn hiccups_of_the_disk_do_not_lead_it_astray() {
+        // One block in ten takes twenty times as long, whatever the wait is.
+        let mut rng = 1u64;
+        let mut a = Adaptive::default();
+        let used = feed(&mut a, 40_000, |arm| {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let hiccup = if (rng >> 33) % 10 == 0 { 20.0 } else { 1.0 };
+            1e5 * (1.0 + 0.1 * arm as f64) * hiccup
+        });
+        assert!(used[0] > 34_000, "{used:?}");
+    }
+
+    #[test]
+    fn another_load_is_learned_anew() {
+        let mut a = Adaptive::default();
+        feed(&mut a, 5_000, |arm| 1e6 * (1.0 + 0.1 * arm as f64));
+        assert_eq!(a.best, 0);
+        feed(&mut a, 5_000, |arm| 4e6 * (2.0 - 0.1 * arm as f64));
+        assert_eq!(a.best, EXTRA.len() - 1);
+    }
 }

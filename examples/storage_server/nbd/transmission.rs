@@ -1,18 +1,21 @@
 //! The second half of a connection: requests and replies, until the client disconnects.
 //!
-//! One task reads requests and carries out what needs no waiting; what waits (a read, a flush, a
-//! forced write) runs in a task of its own, so replies may overtake each other, as the protocol
-//! allows. The reading task takes the bytes of a request out of a budget before it reads the
-//! payload, and they go back when the reply is written. A client that does not read its replies
-//! is thus bounded twice: in memory by the budget, in time by the write timeout.
+//! One task serves a connection. What needs no waiting is carried out as it is read; what waits (a
+//! read, a flush, a forced write) becomes a future that the same task drives beside all else, so
+//! replies may overtake each other, as the protocol allows, and no request costs a task of its own:
+//! a small synchronous write is over before another thread had woken up to take it. The bytes of a
+//! request are taken out of a budget before its payload is read, and go back when the reply is
+//! written. A client that does not read its replies is thus bounded twice: in memory by the
+//! budget, in time by the write timeout.
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 
 use crate::errno::Errno;
 use crate::export::Export;
@@ -37,7 +40,22 @@ pub(crate) struct Bounds {
     pub(crate) write_timeout: Duration,
 }
 
-/// What the tasks of a connection share.
+/// Requests whose replies are still to come. An error ends the connection.
+type Waiting = FuturesUnordered<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>;
+
+/// Runs a future of the connection to its end, and what waits beside it.
+async fn beside<F: Future>(waiting: &mut Waiting, future: F) -> io::Result<F::Output> {
+    let mut future = pin!(future);
+    loop {
+        tokio::select! {
+            biased;
+            output = &mut future => return Ok(output),
+            Some(done) = waiting.next() => done?,
+        }
+    }
+}
+
+/// What the requests of a connection share.
 struct Peer<W> {
     export: Arc<Export>,
     structured: bool,
@@ -87,16 +105,15 @@ where
     });
     let units = (u64::from(bounds.in_flight) / UNIT).max(1) as u32;
     let budget = Arc::new(Semaphore::new(units as usize));
-    // Dropped with this function, whatever ends it: no task outlives its connection.
-    let mut tasks = JoinSet::new();
+    // Dropped with this function, whatever ends it: nothing outlives its connection.
+    let mut waiting = Waiting::new();
 
     loop {
-        // Finished tasks are taken in as they come; one that failed ends the connection.
         let header = tokio::select! {
             biased;
-            Some(done) = tasks.join_next() => { task_outcome(done)?; continue }
+            Some(done) = waiting.next() => { done?; continue }
             header = inbox.piece::<{ RequestHeader::SIZE }>() => header?,
-            () = shutdown.begun(), if tasks.is_empty() => break,
+            () = shutdown.begun(), if waiting.is_empty() => break,
         };
         let Some(header) = header else { break };
         let Some(r) = RequestHeader::decode(&header) else {
@@ -113,8 +130,9 @@ where
             Ok(command) => command,
             Err(errno) => {
                 // Whatever is wrong with it, a payload is part of the stream.
-                inbox.skip(u64::from(r.payload())).await?;
-                peer.reply(&r, Err(errno)).await?;
+                let skipped = beside(&mut waiting, inbox.skip(u64::from(r.payload()))).await?;
+                skipped?;
+                beside(&mut waiting, peer.reply(&r, Err(errno))).await??;
                 continue;
             }
         };
@@ -124,41 +142,44 @@ where
             0
         };
         let cost = ((carried + REQUEST_COST) / UNIT).min(u64::from(units)) as u32;
-        let permit = take(&budget, cost, &mut tasks).await?;
+        let permit = beside(&mut waiting, budget.clone().acquire_many_owned(cost)).await?;
+        let permit = permit.map_err(io::Error::other)?;
         match command {
             Command::Disconnect => break,
-            Command::Nothing => peer.reply(&r, Ok(())).await?,
+            Command::Nothing => beside(&mut waiting, peer.reply(&r, Ok(()))).await??,
             Command::Read => {
                 let peer = peer.clone();
-                tasks.spawn(async move { read(&peer, &r, permit).await });
+                waiting.push(Box::pin(async move { read(&peer, &r, permit).await }));
             }
             Command::Cache => {
                 peer.export.volume.prefetch(r.offset, u64::from(r.length));
-                peer.reply(&r, Ok(())).await?;
+                beside(&mut waiting, peer.reply(&r, Ok(()))).await??;
             }
             Command::Flush => {
                 let peer = peer.clone();
-                tasks.spawn(async move {
+                waiting.push(Box::pin(async move {
                     let outcome = peer.export.volume.flush().await;
                     let sent = peer.reply(&r, outcome).await;
                     drop(permit);
                     sent
-                });
+                }));
             }
             Command::Write { fua } => {
-                let payload = inbox.payload(r.length as usize).await?;
+                let payload = beside(&mut waiting, inbox.payload(r.length as usize)).await??;
                 // The order in which changes are taken is the order in which they came.
-                let taken = peer.export.volume.write(r.offset, payload).await;
-                finish_change(&peer, &mut tasks, r, taken, fua, permit).await?;
+                let taken = peer.export.volume.write(r.offset, payload);
+                let taken = beside(&mut waiting, taken).await?;
+                finish_change(&peer, &mut waiting, r, taken, fua, permit).await?;
             }
             Command::Zero { how, fua } => {
-                let taken = peer.export.volume.zero(r.offset, r.length, how).await;
-                finish_change(&peer, &mut tasks, r, taken, fua, permit).await?;
+                let taken = peer.export.volume.zero(r.offset, r.length, how);
+                let taken = beside(&mut waiting, taken).await?;
+                finish_change(&peer, &mut waiting, r, taken, fua, permit).await?;
             }
         }
     }
-    while let Some(done) = tasks.join_next().await {
-        task_outcome(done)?;
+    while let Some(done) = waiting.next().await {
+        done?;
     }
     peer.socket.lock().await.shutdown().await
 }
@@ -166,7 +187,7 @@ where
 /// Replies to a change that was taken: at once, or when it is durable.
 async fn finish_change<W>(
     peer: &Arc<Peer<W>>,
-    tasks: &mut JoinSet<io::Result<()>>,
+    waiting: &mut Waiting,
     r: RequestHeader,
     taken: Result<u64, Errno>,
     fua: bool,
@@ -178,15 +199,15 @@ where
     match taken {
         Ok(seq) if fua || peer.export.sync_always => {
             let peer = peer.clone();
-            tasks.spawn(async move {
+            waiting.push(Box::pin(async move {
                 let outcome = peer.export.volume.durable(seq).await;
                 let sent = peer.reply(&r, outcome).await;
                 drop(permit);
                 sent
-            });
+            }));
             Ok(())
         }
-        taken => peer.reply(&r, taken.map(|_| ())).await,
+        taken => beside(waiting, peer.reply(&r, taken.map(|_| ()))).await?,
     }
 }
 
@@ -214,26 +235,4 @@ where
     };
     drop(permit);
     sent
-}
-
-/// Takes a share of the budget. Other requests of the connection end meanwhile, and one that
-/// failed to send its reply ends the wait.
-async fn take(
-    budget: &Arc<Semaphore>,
-    cost: u32,
-    tasks: &mut JoinSet<io::Result<()>>,
-) -> io::Result<OwnedSemaphorePermit> {
-    loop {
-        tokio::select! {
-            biased;
-            permit = budget.clone().acquire_many_owned(cost) => {
-                return permit.map_err(io::Error::other);
-            }
-            Some(done) = tasks.join_next() => task_outcome(done)?,
-        }
-    }
-}
-
-fn task_outcome(done: Result<io::Result<()>, tokio::task::JoinError>) -> io::Result<()> {
-    done.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
