@@ -47,7 +47,7 @@ struct Options {
     /// Numbers of writing threads.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]
     threads: Vec<usize>,
-    /// Seconds for each figure (a third of it at a time, the two slacks in turn).
+    /// Seconds for each figure (a tenth of it at a time, the two slacks in turn).
     #[arg(long, default_value_t = 0.9)]
     seconds: f64,
     /// Where to draw.
@@ -271,7 +271,8 @@ async fn async_writer(run: &Run, log: &async_lock::Mutex<Log>, changed: &Condvar
     seen
 }
 
-/// Times the process's threads gave up their processor: a wait that ends is one wakeup.
+/// Times the process's threads gave up their processor, each of which ends in a wakeup. A wait of a few
+/// microseconds often ends before its thread has left the processor: that is none.
 fn switches() -> u64 {
     // SAFETY: all zeroes is a valid value, and `usage` lives through the call.
     unsafe {
@@ -350,7 +351,7 @@ fn figure(kind: Kind, threads: usize, floor_us: u64, mut total: Total) -> Figure
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    const TURNS: u32 = 3;
+    const TURNS: u32 = 10;
     let length = Duration::try_from_secs_f64(options.seconds)? / TURNS;
     let mut figures = Vec::new();
     if !options.json {

@@ -28,6 +28,8 @@
 //! - In an event loop of your own: [`ExternalDriver`], a descriptor and a [`turn`](ExternalDriver::turn).
 //! - In tests: [`Driver::manual`], the same driver on a clock moved by hand.
 //! - As a data structure: [`wheel::Wheel`].
+//! - On plain threads: [`thread::sleep_range`], [`sync::blocking::Condvar`]; the slack is the kernel's there.
+//! - For timed waits of tasks: [`sync::Condvar`]. For the dials of waits that name no window: [`tunables`].
 //!
 //! # The contract
 //!
@@ -69,6 +71,7 @@ mod future;
 mod metrics;
 mod park;
 mod primitive;
+pub mod sim;
 pub mod sync;
 mod sys;
 pub mod thread;
@@ -87,8 +90,8 @@ pub use future::{
     sleep_until_system,
 };
 pub use future::{
-    Interval, MissedTicks, Sleep, Timeout, interval, interval_at, sleep, sleep_range, sleep_until,
-    sleep_window, timeout, timeout_at, timeout_range,
+    DelayQueue, Expired, Interval, MissedTicks, QueueKey, Sleep, Timeout, interval, interval_at,
+    sleep, sleep_range, sleep_until, sleep_window, timeout, timeout_at, timeout_range,
 };
 pub use metrics::{Lateness, Metrics};
 pub use window::Window;

@@ -57,8 +57,10 @@ pub(crate) const fn effective_slack_ns(resolution: u64, floor: u64) -> u64 {
 
 /// `slack_floor_us`: the least slack, in microseconds, of waits that give a resolution.
 ///
-/// There is one for the process ([`slack_floor`]), and each condvar and driver has its own, which
-/// follows the process's until it is set. From 0 to 1000; 0 means "the resolution alone".
+/// There is one for the process ([`slack_floor`]), each condvar has its own, and so has each driver
+/// ([`Handle::slack_floor`](crate::Handle::slack_floor), for the async condvars whose timers are with it).
+/// The first that was set counts: condvar, driver, process. From 0 to 1000; 0 means "the resolution
+/// alone".
 #[derive(Debug)]
 pub struct SlackFloor {
     /// Microseconds, or `UNSET`.
@@ -101,6 +103,12 @@ impl SlackFloor {
             us => us,
         };
         us as u64 * 1000
+    }
+
+    /// The floor in force where `next` is asked before the process-wide one.
+    #[inline]
+    pub(crate) fn ns_or(&self, next: &SlackFloor) -> u64 {
+        if self.is_set() { self.ns() } else { next.ns() }
     }
 
     /// Whether it has a value of its own.
@@ -364,7 +372,11 @@ mod tests {
         assert_eq!(own.get(), Duration::ZERO);
         slack_floor().set(300).unwrap();
         assert_eq!(own.get(), Duration::from_micros(300));
+        let between: SlackFloor = "40".parse().unwrap();
+        assert_eq!(own.ns_or(&between), 40_000);
+        assert_eq!(between.ns_or(&own), 40_000);
         own.set(0).unwrap();
+        assert_eq!(own.ns_or(&between), 0);
         assert!(own.is_set());
         assert_eq!(own.get(), Duration::ZERO);
         own.clear();

@@ -292,6 +292,11 @@ macro_rules! for_mutex {
                     assert!(task());
                     driver.next_wake_exact().unwrap() - driver.now()
                 };
+                driver.handle().slack_floor().set(300).unwrap();
+                let mut wait =
+                    Task::new(condvar.wait_for(mutex.try_lock().expect("free"), ms(5), us(1)));
+                assert_eq!(latest(&mut || wait.poll().is_pending()), ms(5) + us(300));
+                drop(wait);
                 condvar.slack_floor().parse_and_set("0x64\n").unwrap();
                 let mut wait =
                     Task::new(condvar.wait_for(mutex.try_lock().expect("free"), ms(5), us(1)));
@@ -376,6 +381,30 @@ fn c155_spurious_polls_leave_one_absolute_deadline() {
     let _ = driver.park(None);
     assert_eq!(wait.ready().1, WaitOutcome::TimedOut);
     assert_eq!(driver.now(), deadline);
+}
+
+#[test]
+fn c153_a_step_of_the_wall_clock_moves_no_wait() {
+    let hour = Duration::from_secs(3600);
+    for back in [true, false] {
+        let (mut driver, clock) = manual();
+        let _entered = driver.enter();
+        let (mutex, condvar) = (async_lock::Mutex::new(()), Condvar::new());
+        let guard = mutex.try_lock().expect("free");
+        let mut wait = Task::new(condvar.wait_for(guard, ms(500), ZERO));
+        assert!(wait.poll().is_pending());
+        clock.advance(ms(250));
+        let now = clock.system_time();
+        clock.set_system_time(if back { now - hour } else { now + hour });
+        let _ = driver.turn();
+        assert!(wait.poll().is_pending());
+        clock.advance(ms(250) - Duration::from_nanos(1));
+        let _ = driver.turn();
+        assert!(wait.poll().is_pending());
+        clock.advance(Duration::from_nanos(1));
+        let _ = driver.turn();
+        assert_eq!(wait.ready().1, WaitOutcome::TimedOut);
+    }
 }
 
 /// A log whose first writer opens a commit window that the later ones join.

@@ -162,3 +162,31 @@ fn an_insert_reaches_the_kernel_only_when_it_is_the_earliest() {
     drop(later);
     assert_eq!(clock.take_arms().len(), 0);
 }
+
+#[test]
+fn a_ring_that_comes_too_late_is_no_wakeup() {
+    // A notifier may write its descriptor after a timer has ended the wait it meant. Here hundreds do,
+    // as near to expiries as can be; whatever is counted then was a wakeup for a reason.
+    let mut driver = Driver::new().unwrap();
+    let h = driver.handle();
+    let stop = Arc::new(AtomicU32::new(0));
+    let notifier = {
+        let stop = stop.clone();
+        std::thread::spawn(move || {
+            while stop.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(Duration::from_micros(90));
+                h.unpark();
+            }
+        })
+    };
+    let (_, waker) = counter();
+    for _ in 0..2000 {
+        let mut s = h.sleep(Duration::from_micros(150));
+        while poll(&mut s, &waker).is_pending() {
+            let turn = driver.park(None);
+            assert!(turn.fired > 0 || turn.notified, "a wakeup for nothing");
+        }
+    }
+    stop.store(1, Ordering::SeqCst);
+    notifier.join().unwrap();
+}

@@ -10,6 +10,7 @@
 //! | `posix_timers` | a 2 s timer within 0.5 s | `posix_timers_*` |
 //! | `inconsistency-check` | 64 successive readings never decrease | `inconsistency_check_*` |
 //! | `threadtest` | 8 threads share a list of 128 readings that never decrease | `threadtest_*` |
+//! | `epoll_wakeup` epoll61 | an event that races the timeout is not lost | `epoll61_*` |
 //! | `futex_wait_timeout` | a futex wait of 100 us times out | `futex_wait_timeout_*` |
 //!
 //! Upper bounds are "or twice what a bare call took in the same run".
@@ -21,7 +22,11 @@ use linux::*;
 use slackwheel::sync::blocking::Condvar;
 use slackwheel::thread::{sleep, sleep_until};
 use slackwheel::wheel::Wheel;
-use std::sync::Mutex;
+use slackwheel::{Driver, Parker};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -146,5 +151,41 @@ fn futex_wait_timeout_of_100_us_times_out() {
             condvar.wait_for(&mutex, guard, ns(100_000), Duration::ZERO).unwrap();
         assert!(outcome.is_timed_out());
         assert!(start.elapsed() >= ns(100_000));
+    }
+}
+
+#[test]
+fn epoll61_a_wake_that_races_the_timeout_is_not_lost() {
+    // An unpark comes when the sleep is about to end, on every parker. 1,000 repeats of 10-11 ms
+    // there, 300 of about 1 ms on each parker here.
+    for parker in [Parker::TimerFd, Parker::Pwait2, Parker::Futex, Parker::Mio] {
+        let mut driver = Driver::builder().parker(parker).build().unwrap();
+        let handle = driver.handle();
+        let (send, receive) = std::sync::mpsc::channel::<Instant>();
+        let told = Arc::new(AtomicU64::new(0));
+        let ringer = thread::spawn({
+            let told = told.clone();
+            move || {
+                for at in receive {
+                    sleep_until(at);
+                    told.fetch_add(1, Ordering::SeqCst);
+                    handle.unpark();
+                }
+            }
+        });
+        for round in 1..=300u64 {
+            let at = Instant::now() + ns(900_000 + round * 700);
+            send.send(at).unwrap();
+            // Without the timer, or with one at about the same instant.
+            let mut sleep =
+                handle.sleep_until(if round % 3 == 0 { at + ns(u32::MAX.into()) } else { at });
+            let end = std::future::poll_fn(|cx| {
+                let _ = std::pin::Pin::new(&mut sleep).poll(cx);
+                if told.load(Ordering::SeqCst) == round { Poll::Ready(()) } else { Poll::Pending }
+            });
+            driver.block_on(end);
+        }
+        drop(send);
+        ringer.join().unwrap();
     }
 }

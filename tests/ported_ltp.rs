@@ -3,6 +3,8 @@
 //! | source | property | here |
 //! | --- | --- | --- |
 //! | `lib/tst_timer_test.c` | no sample early, truncated mean within the threshold | `sampled_*` |
+//! | `epoll_wait02`, `epoll_pwait03` | the same for waits in epoll, with its stretched timeouts | `sampled_epoll_*` |
+//! | `leapsec01` | no wall-clock timer fires a second early across a leap second | `leapsec01_*` |
 //! | `prctl08` | slack set, read, reset, inherited, shown in `/proc` | `prctl08_*` |
 //! | `prctl09` | the sampling rule with a slack of 200 us | `sampled_prctl09` |
 //! | `timerfd01` | ticks of one-shot and periodic timers, the remainder, `EAGAIN` | `timerfd01_*` |
@@ -18,14 +20,19 @@
 
 mod linux;
 
-use linux::sampler::sample;
+use linux::sampler::{sample, sample_with};
 use linux::*;
 use slackwheel::sync::blocking::Condvar;
 use slackwheel::thread::{set_timer_slack, sleep, sleep_range, sleep_until, timer_slack};
+use slackwheel::{Driver, Parker};
+use std::cell::RefCell;
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,6 +66,56 @@ fn sampled_prctl09() {
     sample("prctl09 / thread::sleep_range, 200 us", 200_000, |n| {
         sleep_range(ns(n), ns(n) + us(200));
     });
+}
+
+#[test]
+fn sampled_epoll_wait02_through_a_driver() {
+    // The async sleep, waited for in epoll and a timerfd, which the kernel does not stretch.
+    let driver = RefCell::new(Driver::new().unwrap());
+    sample("epoll_wait02 / async sleep, timerfd", 0, |n| {
+        let mut driver = driver.borrow_mut();
+        let sleep = driver.handle().sleep(ns(n));
+        driver.block_on(sleep);
+    });
+}
+
+#[test]
+fn sampled_epoll_pwait03_through_a_driver() {
+    // The same with the kernel's slack: 200 us, or what the kernel stretches a timeout by.
+    let driver = Driver::builder().parker(Parker::Pwait2).build().unwrap();
+    let driver = RefCell::new(driver);
+    sample_with("epoll_pwait03 / sleep_range, pwait2", 200_000, true, |n| {
+        let mut driver = driver.borrow_mut();
+        let slack = ns(200_000.max(n / 1000));
+        let sleep = driver.handle().sleep_range(ns(n), ns(n) + slack);
+        driver.block_on(sleep);
+    });
+}
+
+#[test]
+fn leapsec01_a_second_that_is_repeated_makes_nothing_early() {
+    // The wall clock is set back by one second while a timer waits; a real leap needs the right to
+    // set the machine's clock.
+    let (mut driver, clock) = Driver::manual();
+    let handle = driver.handle();
+    let now = clock.system_time();
+    let mut sleep = handle.sleep_until_system(now + Duration::from_secs(2), Duration::ZERO);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut sleep).poll(&mut cx).is_pending());
+    let mut fired = 0;
+    for step in 0..40 {
+        clock.advance(Duration::from_millis(100));
+        if step == 9 {
+            clock.set_system_time(clock.system_time() - Duration::from_secs(1));
+        }
+        fired += driver.turn().fired;
+        if Pin::new(&mut sleep).poll(&mut cx).is_ready() {
+            assert!(clock.system_time() >= now + Duration::from_secs(2), "a second early");
+            assert_eq!(step, 29, "three seconds of steady time");
+            return;
+        }
+    }
+    panic!("never fired ({fired})");
 }
 
 #[test]

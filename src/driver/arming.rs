@@ -139,7 +139,12 @@ impl<K: KernelTimer> Arming<K> {
             return;
         }
         // Read again under the lock: the driver may have woken, or another insert been faster.
-        if latest < self.armed.load(Relaxed) {
+        let armed = self.armed.load(Relaxed);
+        if latest < armed {
+            if armed != NEVER && kernel.timer.as_ref().is_some_and(|timer| timer.has_come(armed)) {
+                // The driver is being woken already, and will look at the shards.
+                return;
+            }
             kernel.arm(latest, true);
             self.armed.store(latest, Relaxed);
             self.stale.store(false, Relaxed);

@@ -18,6 +18,7 @@ use crate::primitive::plain::{self, AtomicPtr, OnceLock};
 use crate::primitive::{AtomicBool, AtomicU64, CachePadded, Ordering::*};
 use crate::sys::process::on_fork_in_child;
 use crate::tick::NEVER;
+use crate::tunables::SlackFloor;
 use std::io;
 use std::sync::{Arc, Once};
 
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     config: plain::Mutex<Config>,
     /// Times the realtime clock was seen to be set.
     pub(crate) clock_changes: AtomicU64,
+    /// Of the async condvars' waits.
+    pub(crate) slack_floor: SlackFloor,
     pub(crate) counters: CachePadded<Counters>,
     next: *const Core,
 }
@@ -114,6 +117,7 @@ impl Core {
         for counter in core.counters.all() {
             counter.store(0, Relaxed);
         }
+        core.slack_floor.clear();
         core.is_manual.store(manual.is_some(), Relaxed);
         core.driven.store(false, Relaxed);
         core.clock_changes.store(0, Relaxed);
@@ -132,6 +136,7 @@ impl Core {
             others: [const { OnceLock::new() }; Clock::COUNT - 1],
             config: plain::Mutex::new(Config::default()),
             clock_changes: AtomicU64::new(0),
+            slack_floor: SlackFloor::new(),
             counters: CachePadded::default(),
             next: std::ptr::null(),
         }));

@@ -87,7 +87,7 @@ impl ExternalDriver {
         Ok((driver, ManualClock::new(clocks)))
     }
 
-    fn open(
+    pub(super) fn open(
         core: &'static Core,
         life: u64,
         alarm: Arc<dyn Alarm>,

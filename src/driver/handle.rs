@@ -5,6 +5,7 @@ use super::{EnterGuard, default, enter};
 use crate::clock::{self, Clock};
 use crate::error::{BuildError, Shutdown};
 use crate::metrics::Metrics;
+use crate::tunables::SlackFloor;
 use crate::window::Span;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,14 @@ impl Handle {
 
     pub(crate) fn check(&self) -> Result<(), Shutdown> {
         if self.is_shut_down() { Err(Shutdown::default()) } else { Ok(()) }
+    }
+
+    /// This driver's floor for the slack of waits on a [`sync::Condvar`](crate::sync::Condvar) that give a
+    /// resolution: for condvars without a floor of their own. It follows the process-wide
+    /// [`slack_floor`](crate::tunables::slack_floor) until it is set; a change acts on the next wait. (Of
+    /// a driver that has gone it is nobody's, or its successor's.)
+    pub fn slack_floor(&self) -> &'static SlackFloor {
+        &self.core.slack_floor
     }
 
     /// What the driver has done so far. Takes each shard's lock for a moment.

@@ -395,6 +395,15 @@ impl<K: KernelTimer> Lane<K> {
         Span { latest, ..span }
     }
 
+    /// The first instant at which a turn serves the same timers as at `at`, if the firing policy leaves a
+    /// choice.
+    pub(crate) fn serves_from(&self, at: u64) -> u64 {
+        if self.firing.load(Relaxed) != Firing::Latest as u8 {
+            return at;
+        }
+        self.common(at).map_or(at, |from| from.min(at))
+    }
+
     /// The largest `earliest` of all shards that is at most `latest`, where it is easily found: from then
     /// on until `latest` a turn fires the same timers.
     pub(crate) fn common(&self, latest: u64) -> Option<u64> {
@@ -412,6 +421,14 @@ impl<K: KernelTimer> Lane<K> {
             }
         }
         last
+    }
+}
+
+#[cfg(test)]
+impl<K> Lane<K> {
+    /// Locks every shard, so that a test sees who would wait for one.
+    pub(super) fn hold_all(&self) -> impl Sized + '_ {
+        self.shards.iter().map(|shard| shard.state.lock()).collect::<Vec<_>>()
     }
 }
 

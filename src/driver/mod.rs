@@ -16,6 +16,8 @@
 
 pub(crate) mod arming;
 mod batch;
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod cases;
 mod core;
 mod default;
 mod enter;
@@ -42,12 +44,13 @@ use lane::Turned;
 use crate::clock::{self, Clock};
 use crate::error::BuildError;
 use crate::park::scripted::{ManualClocks, ScriptedAlarm, ScriptedPark};
-use crate::park::{self, Alarm, Bell, Clocks, Expiry, Park};
+use crate::park::{self, Alarm, Bell, Clocks, Expiry, Halves, Park};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 use crate::tick::NEVER;
 use arming::Host;
 use batch::WakeBatch;
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -62,8 +65,78 @@ pub enum Parker {
     Auto,
     /// A timerfd in epoll (Linux): any thread moves the wake without waking the driver's.
     TimerFd,
+    /// The timeout of an epoll_pwait2 with the thread's timer slack set to the windows (Linux 5.11; before
+    /// that, a timerfd): the kernel may end the wait together with other timers of the processor, other
+    /// programs' included. An insert before the armed time wakes the thread. For windows that are
+    /// narrower than what the kernel adds to a timeout by itself (a thousandth of it, a two-hundredth when nice)
+    /// it waits for a timerfd.
+    Pwait2,
+    /// A futex with the thread's timer slack set to the windows (Linux): needs no descriptor, so
+    /// it cannot fail to be built. An insert before the armed time wakes the thread, and a step of the
+    /// wall clock is noticed within a second.
+    Futex,
     /// A mio poll with a timeout: portable, to the millisecond, and an earlier timer wakes the thread.
     Mio,
+}
+
+/// Names the parker of drivers that were not built with one: "timerfd", "pwait2", "futex", "mio" or "auto".
+const PARKER_VARIABLE: &str = "SLACKWHEEL_PARKER";
+
+fn parker_of_environment() -> Option<String> {
+    let name = std::env::var_os(PARKER_VARIABLE)?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+fn named(name: &str) -> Result<Halves, BuildError> {
+    halves(match name {
+        "" | "auto" => Parker::Auto,
+        "timerfd" => Parker::TimerFd,
+        "pwait2" => Parker::Pwait2,
+        "futex" => Parker::Futex,
+        "mio" => Parker::Mio,
+        other => {
+            let unknown = format!("{PARKER_VARIABLE} is {other:?}, which is no parker");
+            let unknown = io::Error::new(io::ErrorKind::InvalidInput, unknown);
+            return Err(BuildError::new("the parker the environment asks for")(unknown));
+        }
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn halves(parker: Parker) -> Result<Halves, BuildError> {
+    match parker {
+        Parker::Auto => auto(),
+        Parker::TimerFd => park::timerfd::build(),
+        Parker::Pwait2 => park::pwait2::build(),
+        Parker::Futex => Ok(park::futex::build()),
+        Parker::Mio => park::mio::build(),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn halves(parker: Parker) -> Result<Halves, BuildError> {
+    match parker {
+        Parker::Auto | Parker::Mio => park::mio::build(),
+        _ => Err(BuildError::new("a parker of Linux")(io::ErrorKind::Unsupported.into())),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn auto() -> Result<Halves, BuildError> {
+    park::timerfd::build()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn auto() -> Result<Halves, BuildError> {
+    park::mio::build()
+}
+
+/// The best that can be had: the default driver has nobody to give an error to.
+fn fallback() -> Result<Halves, BuildError> {
+    #[cfg(target_os = "linux")]
+    return Ok(auto().unwrap_or_else(|_| park::futex::build()));
+    #[cfg(not(target_os = "linux"))]
+    auto()
 }
 
 /// Builds a [`Driver`] or an [`ExternalDriver`].
@@ -83,6 +156,10 @@ impl Default for DriverBuilder {
 
 impl DriverBuilder {
     /// How the driver's thread waits.
+    ///
+    /// For experiments, the environment variable `SLACKWHEEL_PARKER` (`timerfd`, `pwait2`, `futex`, `mio`,
+    /// `auto`) chooses for all drivers that were not told, the default driver included. It is read when a
+    /// driver is built.
     pub fn parker(mut self, parker: Parker) -> Self {
         self.parker = parker;
         self
@@ -111,21 +188,13 @@ impl DriverBuilder {
     /// first used.
     ///
     /// # Errors
-    /// [`BuildError`] when the process has no descriptor left, or the parker does not exist on this
-    /// system. Nothing is left behind.
+    /// [`BuildError`] when the process has no descriptor left, when the parker does not exist on this
+    /// system, or when the environment asks for one that does not exist. Nothing is left behind.
     pub fn build(self) -> Result<Driver, BuildError> {
         let (park, alarm) = match self.parker {
-            #[cfg(target_os = "linux")]
-            Parker::Auto | Parker::TimerFd => park::timerfd::build()?,
-            #[cfg(not(target_os = "linux"))]
-            Parker::TimerFd => {
-                let missing = std::io::Error::from(std::io::ErrorKind::Unsupported);
-                return Err(BuildError::new("a timerfd")(missing));
-            }
-            #[cfg(not(target_os = "linux"))]
-            Parker::Auto => park::mio::build()?,
-            Parker::Mio => park::mio::build()?,
-        };
+            Parker::Auto => parker_of_environment().map_or_else(auto, |name| named(&name)),
+            parker => halves(parker),
+        }?;
         let (core, life) = core::Core::claim(None, self.clocks, self.firing);
         core.start_driving();
         Ok(Driver::open(Handle::new(core, life), park, alarm))
@@ -155,7 +224,8 @@ impl DriverBuilder {
 /// use std::time::Duration;
 ///
 /// let mut driver = Driver::new()?;
-/// driver.block_on(sleep_range(Duration::from_millis(1), Duration::from_millis(5)));
+/// // Made inside of `block_on`, the sleep belongs to this driver.
+/// driver.block_on(async { sleep_range(Duration::from_millis(1), Duration::from_millis(5)).await });
 /// # Ok::<(), slackwheel::BuildError>(())
 /// ```
 pub struct Driver {
@@ -232,10 +302,8 @@ impl Driver {
 
     /// The thread's half of the default driver.
     fn adopt(handle: Handle) -> Result<Driver, BuildError> {
-        #[cfg(target_os = "linux")]
-        let (park, alarm) = park::timerfd::build().or_else(|_| park::mio::build())?;
-        #[cfg(not(target_os = "linux"))]
-        let (park, alarm) = park::mio::build()?;
+        let asked = parker_of_environment().and_then(|name| named(&name).ok());
+        let (park, alarm) = asked.map_or_else(fallback, Ok)?;
         Ok(Driver::open(handle, park, alarm))
     }
 
@@ -350,6 +418,26 @@ impl Driver {
         Turn { fired: turned.fired, more: turned.more, notified: false }
     }
 
+    /// The wait itself: whose time may have come.
+    fn wait(&mut self, max: Option<Duration>) -> Clocks {
+        let lane = &self.handle.core.lane;
+        loop {
+            let from = |at| lane.serves_from(at);
+            let maybe = self.park.wait(max, &from).unwrap_or_else(|_| {
+                // Cannot happen with descriptors of our own. Were it to, the driver would still work, a
+                // millisecond at a time, instead of spinning.
+                std::thread::sleep(Duration::from_millis(1));
+                Clocks::ALL
+            });
+            // A wait that a timer ended just when it was notified leaves the ring to the next one, where
+            // it means nothing; nor does a signal. Both would be spurious wakeups.
+            let nothing = maybe == Clocks::default() && !self.bell.is_notified();
+            if !nothing || max.is_some() || self.handle.is_shut_down() {
+                return maybe;
+            }
+        }
+    }
+
     fn wait_and_fire(&mut self, max: Option<Duration>) -> Turn {
         let core = self.handle.core;
         if self.handle.is_shut_down() {
@@ -371,12 +459,7 @@ impl Driver {
                 return Turn { notified: rung, ..self.fire() };
             }
         }
-        let maybe = self.park.wait(max).unwrap_or_else(|_| {
-            // Cannot happen with descriptors of our own. Were it to, the driver would still work, a
-            // millisecond at a time, instead of spinning.
-            std::thread::sleep(Duration::from_millis(1));
-            Clocks::ALL
-        });
+        let maybe = self.wait(max);
         let rung = self.bell.finish();
         if self.handle.is_shut_down() {
             return notified;

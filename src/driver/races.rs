@@ -72,6 +72,10 @@ impl KernelTimer for Kernel {
         self.0.at.store(NEVER, SeqCst);
         Expiry::Expired
     }
+
+    fn has_come(&self, at: u64) -> bool {
+        at <= self.0.clock.load(SeqCst)
+    }
 }
 
 struct World {
@@ -95,7 +99,8 @@ impl World {
     /// The thread waits, or somebody else polls: nobody looks at the shards again by himself.
     fn check_armed(&self) {
         let armed = self.timer.at.load(SeqCst);
-        let wanted = self.lane.next_wake_exact();
+        // An arm whose time has come ends the wait now, whatever else is pending.
+        let wanted = self.lane.next_wake_exact().max(self.timer.clock.load(SeqCst));
         assert!(armed <= wanted, "armed for {armed}, but {wanted} is pending");
     }
 
@@ -399,6 +404,10 @@ impl Alarm for Ring {
 
     fn take_expiry(&self) -> Expiry {
         Expiry::NotYet
+    }
+
+    fn has_come(&self, _at: u64) -> bool {
+        false
     }
 
     fn ring(&self) {

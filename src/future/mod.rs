@@ -1,6 +1,7 @@
-//! Futures: sleeps, timeouts, intervals.
+//! Futures: sleeps, timeouts, intervals, delay queues.
 
 mod clocks;
+mod delay_queue;
 mod interval;
 mod sleep;
 mod timeout;
@@ -9,6 +10,7 @@ pub use clocks::{
     BootSleep, ClockChanged, OrClockChange, SystemSleep, sleep_boottime, sleep_boottime_range,
     sleep_until_system,
 };
+pub use delay_queue::{DelayQueue, Expired, QueueKey};
 pub use interval::{Interval, MissedTicks};
 pub use sleep::Sleep;
 pub use timeout::Timeout;

@@ -93,6 +93,11 @@ impl Sleep {
         self.handle
     }
 
+    /// True while an entry stands for it in a wheel, fired or not.
+    pub(super) fn is_registered(&self) -> bool {
+        matches!(self.state, State::Pending { .. })
+    }
+
     /// Narrows its window to the part that a firing policy would choose, for this timer alone: with
     /// [`Firing::EarliestCommon`] it ends where it can share a wakeup with what is pending now, with
     /// [`Firing::Aligned`] at the shared grid. The window is never widened; `Latest` leaves it as it is.
@@ -350,7 +355,7 @@ impl Sleep {
 }
 
 /// A window as a span of readings.
-fn span_of(window: Window) -> Span {
+pub(super) fn span_of(window: Window) -> Span {
     let earliest = clock::reading_of(window.earliest());
     let slack = crate::tick::nanos(window.slack());
     Span::with_slack(earliest, slack)

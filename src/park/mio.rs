@@ -38,6 +38,10 @@ impl Alarm for Shared {
         Expiry::Expired
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        at <= clock::monotonic()
+    }
+
     fn ring(&self) {
         // Fails only when the poll is gone, and then nobody waits.
         let _ = self.waker.wake();
@@ -56,7 +60,7 @@ struct MioPark {
 }
 
 impl Park for MioPark {
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
+    fn wait(&mut self, max: Option<Duration>, _from: &dyn Fn(u64) -> u64) -> io::Result<Clocks> {
         let armed = self.shared.armed.load(Ordering::SeqCst);
         let until = match armed {
             NEVER => None,

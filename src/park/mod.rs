@@ -11,6 +11,10 @@
 //! 4. `Alarm::ring` ends the present or, when there is none, the next wait.
 
 #[cfg(target_os = "linux")]
+pub(crate) mod futex;
+#[cfg(target_os = "linux")]
+pub(crate) mod pwait2;
+#[cfg(target_os = "linux")]
 pub(crate) mod timerfd;
 // Last resort of every system, so it is built everywhere.
 pub(crate) mod mio;
@@ -29,6 +33,11 @@ pub(crate) trait KernelTimer {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Takes the expiry, when there is one.
     fn take_expiry(&self) -> Expiry;
+    /// True when the timer's clock surely reads `at` or more. Asked only where the answer may save an
+    /// [`arm`](KernelTimer::arm), so `false` is always right.
+    fn has_come(&self, _at: u64) -> bool {
+        false
+    }
 }
 
 /// What has become of a kernel timer.
@@ -55,8 +64,13 @@ pub(crate) enum Armed {
 
 /// The half of a parker that belongs to the thread that waits.
 pub(crate) trait Park: Send {
-    /// Waits; see the module's call order. Tells whose time may have come.
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks>;
+    /// Waits; see the module's call order. Tells whose time may have come; nobody's when the wait was
+    /// rung, or interrupted.
+    ///
+    /// `from(at)` is the first instant of the monotonic clock at which a turn serves the same pending
+    /// timers as at `at`, the armed time: a parker may let the kernel choose between the two. It takes
+    /// locks; a parker that has no use for it does not call it.
+    fn wait(&mut self, max: Option<Duration>, from: &dyn Fn(u64) -> u64) -> io::Result<Clocks>;
 }
 
 /// The half of a parker that any thread may use.
@@ -66,6 +80,8 @@ pub(crate) trait Alarm: Send + Sync {
     fn arm(&self, at: u64, remote: bool) -> Armed;
     /// Tells once that the armed time has come. Never blocks.
     fn take_expiry(&self) -> Expiry;
+    /// True when the alarm's clock reads `at` or more.
+    fn has_come(&self, at: u64) -> bool;
     /// Ends the present or next wait.
     fn ring(&self);
     /// The alarm of another clock that ends the same waits.
@@ -79,6 +95,10 @@ impl KernelTimer for Arc<dyn Alarm> {
 
     fn take_expiry(&self) -> Expiry {
         Alarm::take_expiry(&**self)
+    }
+
+    fn has_come(&self, at: u64) -> bool {
+        Alarm::has_come(&**self, at)
     }
 }
 
@@ -131,6 +151,11 @@ impl Bell {
     /// Ends a wait; true when it had been notified.
     pub(crate) fn finish(&self) -> bool {
         self.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
+    }
+
+    /// True when there is a notification that nobody has taken.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == NOTIFIED
     }
 
     /// Takes a notification, when there is one.

@@ -165,6 +165,10 @@ impl Alarm for ScriptedAlarm {
         }
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        at <= self.clocks.now(self.clock)
+    }
+
     fn ring(&self) {
         self.clocks.script().rung = true;
         self.clocks.changed.notify_all();
@@ -179,7 +183,7 @@ pub(crate) struct ScriptedPark(pub(crate) Arc<ManualClocks>);
 
 impl Park for ScriptedPark {
     /// `max` counts on the manual monotonic clock.
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
+    fn wait(&mut self, max: Option<Duration>, _from: &dyn Fn(u64) -> u64) -> io::Result<Clocks> {
         let clocks = &*self.0;
         let until = max.map_or(NEVER, |max| after(clocks.now(Clock::Monotonic), max));
         let mut script = clocks.script();

@@ -7,7 +7,7 @@
 use super::{Alarm, Armed, Clocks, Expiry, Halves, Park};
 use crate::clock::Clock;
 use crate::error::BuildError;
-use crate::sys::epoll::Epoll;
+use crate::sys::epoll::{Epoll, Ready};
 use crate::sys::eventfd::EventFd;
 use crate::sys::timerfd::{self, TimerFd};
 use crate::tick::NEVER;
@@ -17,26 +17,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The token of the eventfd; those of the timers are their clocks.
-const RING: u32 = 8;
+pub(super) const RING: u32 = 8;
 
 /// What all alarms of one parker share.
-struct Shared {
+pub(super) struct Shared {
     epoll: Epoll,
     /// `None` for a loop of the user's own, which waits and wakes by its own means.
     bell: Option<EventFd>,
 }
 
+impl Shared {
+    /// Waits for any of the descriptors. Where epoll_pwait2 is missing, `max` rounds up to
+    /// milliseconds.
+    pub(super) fn wait(&self, max: Option<Duration>) -> io::Result<Ready> {
+        self.epoll.wait(max)
+    }
+
+    /// Whether `max` counts in nanoseconds.
+    pub(super) fn has_fine_timeouts(&self) -> bool {
+        self.epoll.has_fine_timeouts()
+    }
+
+    /// Takes a ring.
+    pub(super) fn hush(&self) {
+        if let Some(bell) = &self.bell {
+            bell.clear();
+        }
+    }
+}
+
 /// One clock's timer.
 pub(crate) struct TimerAlarm {
     timer: TimerFd,
+    clock: Clock,
     shared: Arc<Shared>,
 }
 
 impl TimerAlarm {
-    fn new(clock: Clock, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(clock: Clock, shared: Arc<Shared>) -> io::Result<Self> {
         let timer = TimerFd::new(clock.id())?;
         shared.epoll.add(timer.as_fd(), clock as u32)?;
-        Ok(TimerAlarm { timer, shared })
+        Ok(TimerAlarm { timer, clock, shared })
     }
 
     /// The descriptor that becomes readable when any of the parker's timers expires.
@@ -66,6 +87,10 @@ impl Alarm for TimerAlarm {
         }
     }
 
+    fn has_come(&self, at: u64) -> bool {
+        at <= self.clock.reading()
+    }
+
     fn ring(&self) {
         if let Some(bell) = &self.shared.bell {
             bell.ring();
@@ -80,24 +105,27 @@ impl Alarm for TimerAlarm {
 struct TimerFdPark(Arc<Shared>);
 
 impl Park for TimerFdPark {
-    fn wait(&mut self, max: Option<Duration>) -> io::Result<Clocks> {
-        let ready = self.0.epoll.wait(max)?;
-        if ready.has(RING)
-            && let Some(bell) = &self.0.bell
-        {
-            bell.clear();
+    fn wait(&mut self, max: Option<Duration>, _from: &dyn Fn(u64) -> u64) -> io::Result<Clocks> {
+        let ready = self.0.wait(max)?;
+        if ready.has(RING) {
+            self.0.hush();
         }
         let expired = |c: &Clock| ready.has(*c as u32);
         Ok(Clock::ALL.into_iter().filter(expired).fold(Clocks::default(), Clocks::with))
     }
 }
 
-/// A parker.
-pub(crate) fn build() -> Result<Halves, BuildError> {
+/// An epoll with a bell in it and no timer yet.
+pub(super) fn shared() -> Result<Arc<Shared>, BuildError> {
     let bell = EventFd::new().map_err(BuildError::new("an eventfd"))?;
     let epoll = Epoll::new().map_err(BuildError::new("an epoll descriptor"))?;
     epoll.add(bell.as_fd(), RING).map_err(BuildError::new("an epoll registration"))?;
-    let shared = Arc::new(Shared { epoll, bell: Some(bell) });
+    Ok(Arc::new(Shared { epoll, bell: Some(bell) }))
+}
+
+/// A parker.
+pub(crate) fn build() -> Result<Halves, BuildError> {
+    let shared = shared()?;
     let alarm = TimerAlarm::new(Clock::Monotonic, shared.clone());
     let alarm = alarm.map_err(BuildError::new("a timerfd"))?;
     Ok((Box::new(TimerFdPark(shared)), Arc::new(alarm)))

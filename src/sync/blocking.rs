@@ -30,9 +30,13 @@
 //! thread's slack is already the wanted one. Set it with [`thread::SlackGuard`](crate::thread::SlackGuard)
 //! around a loop of equal waits to save the other two.
 //!
+//! Release the mutex before you notify (`drop(guard); condvar.notify_one()`): a thread that is woken into a held
+//! mutex blocks a second time. parking_lot spares its users that by moving the waiter to its own mutex's
+//! queue; a std mutex has no such way in. Notified after the release, both cost the same.
+//!
 //! Threads that wait here and threads or tasks that wait on a driver do not share wakeups in this
 //! process; what they share is what the kernel makes of overlapping slacks on one processor. Tasks
-//! share wakeups for certain with [`sync::Condvar`](crate::sync).
+//! share wakeups for certain with [`sync::Condvar`](crate::sync::Condvar).
 //!
 //! # Mutexes
 //!
@@ -211,7 +215,7 @@ impl Condvar {
     /// Waits while `condition` holds, until `deadline` and later by at most the effective slack,
     /// as [`wait_until`](Self::wait_until) does. All wakeups share the one deadline.
     ///
-    /// [`TimedOut`](WaitOutcome::TimedOut) means that the condition still held when it was last
+    /// [`TimedOut`] means that the condition still held when it was last
     /// asked, which is after the deadline.
     ///
     /// # Errors

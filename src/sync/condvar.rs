@@ -85,9 +85,9 @@ impl Condvar {
         self.queue.len()
     }
 
-    /// This condvar's own floor for the slack of waits that give a resolution. It follows the
-    /// process-wide [`slack_floor`](crate::tunables::slack_floor) until it is set; a change acts on the
-    /// next wait.
+    /// This condvar's own floor for the slack of waits that give a resolution. It follows the driver's
+    /// ([`Handle::slack_floor`]), and that the process-wide [`slack_floor`](crate::tunables::slack_floor),
+    /// until it is set; a change acts on the next wait.
     pub fn slack_floor(&self) -> &SlackFloor {
         &self.floor
     }
@@ -169,8 +169,9 @@ impl Condvar {
         resolution: Duration,
         condition: impl FnMut(&mut G::Value) -> bool,
     ) -> impl Future<Output = (G, WaitOutcome)> {
-        let span = Span::with_slack(reading_of(deadline), self.slack(resolution));
-        self.waits().while_span(guard, (Handle::current(), span), condition)
+        let handle = Handle::current();
+        let span = Span::with_slack(reading_of(deadline), self.slack(handle, resolution));
+        self.waits().while_span(guard, (handle, span), condition)
     }
 
     /// [`wait_while_until`](Self::wait_while_until) with a deadline `duration` from this call.
@@ -213,8 +214,8 @@ impl Condvar {
         Waits { condvar: self, token: None }
     }
 
-    fn slack(&self, resolution: Duration) -> u64 {
-        effective_slack_ns(nanos(resolution), self.floor.ns())
+    fn slack(&self, handle: Handle, resolution: Duration) -> u64 {
+        effective_slack_ns(nanos(resolution), self.floor.ns_or(handle.slack_floor()))
     }
 }
 
@@ -315,8 +316,9 @@ impl<'a> Waits<'a> {
         deadline: Instant,
         resolution: Duration,
     ) -> impl Future<Output = (G, WaitOutcome)> + use<'a, G> {
-        let span = Span::with_slack(reading_of(deadline), self.condvar.slack(resolution));
-        self.span(guard, Handle::current(), span)
+        let handle = Handle::current();
+        let slack = self.condvar.slack(handle, resolution);
+        self.span(guard, handle, Span::with_slack(reading_of(deadline), slack))
     }
 
     fn after<G: Relock>(
@@ -350,7 +352,7 @@ impl<'a> Waits<'a> {
     fn span_after(self, duration: Duration, resolution: Duration) -> (Handle, Span) {
         let handle = Handle::current();
         let at = crate::tick::after(handle.reading(), duration);
-        (handle, Span::with_slack(at, self.condvar.slack(resolution)))
+        (handle, Span::with_slack(at, self.condvar.slack(handle, resolution)))
     }
 
     async fn while_span<G: Relock>(

@@ -23,7 +23,7 @@ mod token;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod task_model;
+mod races;
 
 pub use condvar::{CancellableWaits, Condvar};
 pub use token::CancelToken;

@@ -249,14 +249,14 @@ fn a_waiter_that_ends_without_sleeping_passes_its_notify_on() {
 #[cfg(not(loom))]
 mod order {
     use super::*;
-    use crate::sync::signal::OsSignal;
+    use crate::sync::signal::{OsSignal, portable::Flag};
     use std::sync::Mutex;
     use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
     /// Starts `n` threads that wait in this order, calls `act`, and tells in which order they woke.
-    fn wake_order(n: usize, act: impl Fn(&Queue<OsSignal>, usize)) -> Vec<usize> {
-        let queue = Queue::<OsSignal>::new();
+    fn wake_order<S: Sleepable + Sync>(n: usize, act: impl Fn(&Queue<S>, usize)) -> Vec<usize> {
+        let queue = Queue::<S>::new();
         let woken = Mutex::new(Vec::new());
         std::thread::scope(|s| {
             for i in 0..n {
@@ -285,13 +285,15 @@ mod order {
 
     #[test]
     fn the_first_to_wait_is_the_first_to_wake() {
-        let order = wake_order(8, |queue, _| assert!(queue.notify_one()));
+        let order = wake_order::<OsSignal>(8, |queue, _| assert!(queue.notify_one()));
+        assert_eq!(order, (0..8).collect::<Vec<_>>());
+        let order = wake_order::<Flag>(8, |queue, _| assert!(queue.notify_one()));
         assert_eq!(order, (0..8).collect::<Vec<_>>());
     }
 
     #[test]
     fn notify_all_spans_batches_and_leaves_those_that_come_later() {
-        let order = wake_order(50, |queue, k| {
+        let order = wake_order::<OsSignal>(50, |queue, k| {
             assert_eq!(queue.notify_all(), if k == 0 { 50 } else { 0 });
         });
         assert_eq!(order.len(), 50);
@@ -299,7 +301,12 @@ mod order {
 
     #[test]
     fn waiters_leave_from_the_middle_and_the_rest_keep_their_order() {
-        let queue = Queue::<OsSignal>::new();
+        leave_from_the_middle::<OsSignal>();
+        leave_from_the_middle::<Flag>();
+    }
+
+    fn leave_from_the_middle<S: Sleepable>() {
+        let queue = Queue::<S>::new();
         queue.enter(|a| {
             queue.enter(|b| {
                 queue.enter(|c| {
@@ -358,7 +365,12 @@ mod order {
 
     #[test]
     fn a_queue_under_load_loses_nobody() {
-        let queue = Queue::<OsSignal>::new();
+        under_load::<OsSignal>();
+        under_load::<Flag>();
+    }
+
+    fn under_load<S: Sleepable + Sync>() {
+        let queue = Queue::<S>::new();
         let (notified, told) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|s| {
             for i in 0..4u64 {

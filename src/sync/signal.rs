@@ -108,8 +108,9 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 pub(crate) use portable::Flag as OsSignal;
 
-#[cfg(not(target_os = "linux"))]
-mod portable {
+// Also in tests, so that it is compiled and run here.
+#[cfg(any(not(target_os = "linux"), all(test, not(loom))))]
+pub(crate) mod portable {
     use super::{Signal, Sleepable, Told, Wake};
     use crate::clock;
     use crate::primitive::plain::{Condvar, Mutex, lock};

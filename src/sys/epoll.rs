@@ -10,6 +10,9 @@ use std::time::Duration;
 /// At most this many descriptors are ever registered with one [`Epoll`] here.
 const EVENTS: usize = 8;
 
+/// Found out once: the system has no epoll_pwait2(2).
+static MISSING: AtomicBool = AtomicBool::new(false);
+
 /// A close-on-exec epoll descriptor; what is registered is level-triggered.
 #[derive(Debug)]
 pub(crate) struct Epoll(OwnedFd);
@@ -63,6 +66,13 @@ impl Epoll {
         }
     }
 
+    /// Whether waits of this process count in nanoseconds: asks the system, without waiting.
+    pub(crate) fn has_fine_timeouts(&self) -> bool {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let _ = self.wait_ns(&mut events, Duration::ZERO);
+        !MISSING.load(Ordering::Relaxed)
+    }
+
     fn wait_ms(&self, events: &mut [libc::epoll_event; EVENTS], ms: i32) -> io::Result<usize> {
         // SAFETY: `events` has room for EVENTS results.
         let n = unsafe {
@@ -76,8 +86,6 @@ impl Epoll {
         events: &mut [libc::epoll_event; EVENTS],
         max: Duration,
     ) -> io::Result<usize> {
-        /// Found out once: the system has no such call.
-        static MISSING: AtomicBool = AtomicBool::new(false);
         let ns = crate::tick::nanos(max);
         if !MISSING.load(Ordering::Relaxed) {
             let ts = timespec(ns);

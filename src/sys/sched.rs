@@ -20,3 +20,14 @@ pub(crate) fn is_realtime() -> bool {
 pub(crate) fn is_realtime() -> bool {
     false
 }
+
+/// Whether the calling thread's nice value is above zero: the kernel then stretches poll timeouts more.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_nice() -> bool {
+    // The system call, unlike the C function, answers with 20 minus the nice value, or an error
+    // below zero.
+    // SAFETY: the call takes no pointers; zero is the calling thread.
+    let answer = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
+    // When in doubt: yes.
+    answer < 20
+}

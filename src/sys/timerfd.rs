@@ -62,18 +62,69 @@ impl TimerFd {
         let n = unsafe {
             libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), std::mem::size_of::<u64>())
         };
-        if n > 0 {
-            Expiry::Expired
-        } else if n < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECANCELED) {
-            Expiry::ClockSet
-        } else {
-            Expiry::NotYet
-        }
+        told(self.clock, n, io::Error::last_os_error().raw_os_error())
+    }
+}
+
+/// What a read that returned `n` told; `errno` counts when that is negative. Only a timer that asked to be
+/// told hears that its clock was set: on another one the same error is as good as nothing.
+fn told(clock: ClockId, n: isize, errno: Option<i32>) -> Expiry {
+    match n {
+        1.. => Expiry::Expired,
+        // Some kernels return zero bytes after the clock was handled oddly.
+        0 => Expiry::NotYet,
+        _ if errno == Some(libc::ECANCELED) && clock == ClockId::Realtime => Expiry::ClockSet,
+        _ => Expiry::NotYet,
     }
 }
 
 impl AsFd for TimerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn c098_every_result_of_a_read_is_understood() {
+        let odd = [
+            (-1, Some(libc::EINTR), Expiry::NotYet),
+            (0, None, Expiry::NotYet),
+            (-1, Some(libc::EAGAIN), Expiry::NotYet),
+            (-1, Some(libc::ECANCELED), Expiry::ClockSet),
+            (8, Some(libc::EINTR), Expiry::Expired),
+        ];
+        for (n, errno, expected) in odd {
+            assert_eq!(told(ClockId::Realtime, n, errno), expected, "{n} {errno:?}");
+        }
+        // A steady clock cannot be set: were this believed, all its timers would start again.
+        assert_eq!(told(ClockId::Monotonic, -1, Some(libc::ECANCELED)), Expiry::NotYet);
+    }
+
+    #[test]
+    fn c053_a_deadline_of_zero_expires_instead_of_disarming() {
+        let timer = TimerFd::new(ClockId::Monotonic).unwrap();
+        for at in [0, 1] {
+            timer.set(Some(at)).unwrap();
+            let start = Instant::now();
+            while timer.take() != Expiry::Expired {
+                assert!(start.elapsed() < Duration::from_secs(5), "disarmed by {at}");
+            }
+        }
+        timer.set(None).unwrap();
+        assert_eq!(timer.take(), Expiry::NotYet);
+    }
+
+    #[test]
+    fn c043_no_time_is_refused() {
+        for at in [1u64 << 62, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX - 1, u64::MAX] {
+            let timer = TimerFd::new(ClockId::Monotonic).unwrap();
+            timer.set(Some(at)).unwrap();
+            assert_eq!(timer.take(), Expiry::NotYet);
+        }
     }
 }

@@ -102,7 +102,7 @@ impl<T> Wheel<T> {
     }
 
     /// Fires what is due of a level-0 slot; true when all of it was looked at.
-    fn fire_tick(
+    pub(super) fn fire_tick(
         &mut self,
         slot: usize,
         start: u64,
@@ -192,7 +192,7 @@ impl<T> Wheel<T> {
     }
 
     /// Places up to `left` items of the slot being split on lower levels.
-    fn split(&mut self, s: Splitting, left: &mut usize) {
+    pub(super) fn split(&mut self, s: Splitting, left: &mut usize) {
         debug_assert!(s.level > 0 && s.level < LEVELS);
         let mut items = std::mem::take(&mut self.hand);
         // Its items must not queue up where they come from.

@@ -36,9 +36,11 @@ mod advance;
 mod arena;
 #[cfg(all(test, not(loom)))]
 mod model;
+mod pop;
 mod slots;
 
 pub use advance::{Advance, Fired};
+pub(crate) use pop::Popped;
 
 use crate::tick::{NEVER, tick_of, tick_start};
 use arena::Arena;
@@ -234,25 +236,9 @@ impl<T> Wheel<T> {
     /// The smallest pending `earliest`, exactly. Reads every entry of a slot, so it is for tests and
     /// tools.
     pub fn next_deadline(&self) -> Option<u64> {
-        let mut best = None;
-        for level in 0..LEVELS {
-            let mut bits = self.slots.occupied(level);
-            while bits != 0 {
-                let at = bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                if best.is_some_and(|b| b < tick_start(self.slot_start(level, at))) {
-                    return best;
-                }
-                let mut chunk = self.slots.head(level * SLOTS + at);
-                while chunk != NIL {
-                    for item in self.slots.items(chunk).iter().filter(|i| i.entry != NIL) {
-                        best = Some(best.map_or(item.earliest, |b: u64| b.min(item.earliest)));
-                    }
-                    chunk = self.slots.next(chunk);
-                }
-            }
-        }
-        best
+        let mut best = NEVER;
+        self.scan(usize::MAX, |_, earliest, _| best = best.min(earliest));
+        (!self.is_empty()).then_some(best)
     }
 
     /// The largest pending `earliest` that is at most `at`: from then on until `at`, a call of

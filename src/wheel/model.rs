@@ -351,6 +351,28 @@ fn a_big_slot_splits_in_bounded_steps_and_in_order() {
 }
 
 #[test]
+fn the_first_deadline_is_exact_in_the_middle_of_a_split() {
+    let mut wheel = Wheel::new();
+    // One slot of level 1, filled from its end: what is split first is what comes last.
+    for i in (0..2_000u64).rev() {
+        let at = 70_000 + i * 30;
+        wheel.insert(at, NEVER, i);
+    }
+    let mut left = 2_000;
+    let mut cut = 0;
+    while left > 0 {
+        let step = wheel.advance(140_000, 1, |_| left -= 1);
+        let mut all = Vec::new();
+        wheel.scan(usize::MAX, |_, earliest, _| all.push(earliest));
+        assert_eq!(wheel.next_deadline(), all.iter().min().copied());
+        assert_eq!(wheel.len(), left);
+        cut += (wheel.splitting.is_some() && left > 0) as usize;
+        assert!(step.more || left == 0);
+    }
+    assert!(cut > 10, "only {cut} looks fell into the split");
+}
+
+#[test]
 fn a_stale_bound_of_a_big_slot_is_repaired_by_one_wakeup() {
     let mut wheel = Wheel::new();
     let keys: Vec<Key> = (0..10_000u64)

@@ -33,15 +33,19 @@ fn finds(bug: crate::primitive::plant::Bug, body: impl Fn() + Sync + Send + 'sta
 
 type Waiter = Pin<Box<Entry<'static, TaskSignal>>>;
 
-/// A queue that outlives the model's threads, and `N` waiters in it, in order.
-fn waiters<const N: usize>() -> (&'static Queue<TaskSignal>, [Waiter; N]) {
-    let queue: &'static Queue<TaskSignal> = Box::leak(Box::new(Queue::new()));
+/// Runs a body with a queue that outlives the threads it joins, and `N` waiters in it, in order.
+fn with_waiters<const N: usize>(body: impl FnOnce(&'static Queue<TaskSignal>, [Waiter; N])) {
+    let queue = Box::into_raw(Box::new(Queue::new()));
+    // SAFETY: freed below, after the body, which joins its threads and drops its waiters.
+    let lent: &'static Queue<TaskSignal> = unsafe { &*queue };
     let waiters = std::array::from_fn(|_| {
-        let entry = Box::pin(Entry::new(queue));
+        let entry = Box::pin(Entry::new(lent));
         entry.as_ref().enter();
         entry
     });
-    (queue, waiters)
+    body(lent, waiters);
+    // SAFETY: made above, and nobody refers to it any more.
+    drop(unsafe { Box::from_raw(queue) });
 }
 
 /// A waker that remembers its call.
@@ -74,14 +78,15 @@ fn poll(waiter: &Waiter, bell: &Bell) -> Poll<()> {
 
 /// A task is dropped while a notify comes: the notify is the next one's, or nobody was told.
 fn drop_against_notify() {
-    let (queue, [first, second]) = waiters();
-    let dropper = thread::spawn(move || drop(first));
-    assert!(queue.notify_one(), "two were waiting");
-    dropper.join().unwrap();
-    let told = second.is_told();
-    drop(second);
-    // The first was taken by the notify and passed it on, or it had left and the second was taken.
-    assert!(told, "a notify went with the task that was dropped");
+    with_waiters(|queue, [first, second]| {
+        let dropper = thread::spawn(move || drop(first));
+        assert!(queue.notify_one(), "two were waiting");
+        dropper.join().unwrap();
+        let told = second.is_told();
+        drop(second);
+        // The first was taken by the notify and passed it on, or it had left and the second was taken.
+        assert!(told, "a notify went with the task that was dropped");
+    });
 }
 
 #[test]
@@ -91,15 +96,16 @@ fn a_dropped_task_passes_its_notify_on() {
 
 /// A task moves from one waker to another while a notify comes.
 fn move_against_notify() {
-    let (queue, [waiter]) = waiters();
-    let (old, new) = (Bell::new(), Bell::new());
-    assert!(poll(&waiter, &old).is_pending());
-    let notifier = thread::spawn(move || assert!(queue.notify_one()));
-    let moved = poll(&waiter, &new);
-    notifier.join().unwrap();
-    assert!(moved.is_ready() || new.rang(), "a task sleeps for ever on a waker it gave up");
-    assert!(waiter.is_told());
-    waiter.used();
+    with_waiters(|queue, [waiter]| {
+        let (old, new) = (Bell::new(), Bell::new());
+        assert!(poll(&waiter, &old).is_pending());
+        let notifier = thread::spawn(move || assert!(queue.notify_one()));
+        let moved = poll(&waiter, &new);
+        notifier.join().unwrap();
+        assert!(moved.is_ready() || new.rang(), "a task sleeps for ever on a waker it gave up");
+        assert!(waiter.is_told());
+        waiter.used();
+    });
 }
 
 #[test]
@@ -109,18 +115,19 @@ fn a_task_that_moves_is_woken_where_it_went() {
 
 /// A timeout against a notify, with somebody behind: one of the two has the notify.
 fn timeout_against_notify() {
-    let (queue, [first, second]) = waiters();
-    let notifier = thread::spawn(move || queue.notify_one());
-    let told = first.leave();
-    if told {
-        first.used();
-    }
-    drop(first);
-    assert!(notifier.join().unwrap());
-    assert!(told != second.is_told(), "a notify is one waiter's, and not lost");
-    second.leave();
-    second.used();
-    assert_eq!(queue.len(), 0);
+    with_waiters(|queue, [first, second]| {
+        let notifier = thread::spawn(move || queue.notify_one());
+        let told = first.leave();
+        if told {
+            first.used();
+        }
+        drop(first);
+        assert!(notifier.join().unwrap());
+        assert!(told != second.is_told(), "a notify is one waiter's, and not lost");
+        second.leave();
+        second.used();
+        assert_eq!(queue.len(), 0);
+    });
 }
 
 #[test]
@@ -130,15 +137,16 @@ fn a_notify_beats_a_task_s_timeout() {
 
 /// `notify_all` told everybody: one that is dropped has nothing to pass on to those who came later.
 fn all_against_a_newcomer() {
-    let (queue, [first]) = waiters();
-    let notifier = thread::spawn(move || queue.notify_all());
-    let newcomer = Box::pin(Entry::new(queue));
-    newcomer.as_ref().enter();
-    let told = notifier.join().unwrap();
-    drop(first);
-    assert_eq!(newcomer.is_told(), told == 2);
-    newcomer.leave();
-    newcomer.used();
+    with_waiters(|queue, [first]| {
+        let notifier = thread::spawn(move || queue.notify_all());
+        let newcomer = Box::pin(Entry::new(queue));
+        newcomer.as_ref().enter();
+        let told = notifier.join().unwrap();
+        drop(first);
+        assert_eq!(newcomer.is_told(), told == 2);
+        newcomer.leave();
+        newcomer.used();
+    });
 }
 
 #[test]
