@@ -246,7 +246,7 @@ mod tests {
         let mut a = Adaptive::default();
         let used = feed(&mut a, 40_000, |arm| {
             rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let hiccup = if (rng >> 33) % 10 == 0 { 20.0 } else { 1.0 };
+            let hiccup = if (rng >> 33).is_multiple_of(10) { 20.0 } else { 1.0 };
             1e5 * (1.0 + 0.1 * arm as f64) * hiccup
         });
         assert!(used[0] > 34_000, "{used:?}");
