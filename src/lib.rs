@@ -46,10 +46,11 @@
 //!    wakeup, whatever its cause, everything with `earliest <= now` fires. Two windows that force two wakeups
 //!    never overlap, so no schedule needs fewer. Without cancels and later resets the number equals the
 //!    offline minimum.
-//! 5. **A window is a contract.** Nothing widens one.
+//! 5. **A window is a contract, a resolution is a hint.** Nothing widens a window. Waits that gave a resolution,
+//!    or nothing, take their slack from [`tunables`].
 //! 6. **Total.** No input panics, hangs or wraps: zero, the past, `Duration::MAX`, inverted ranges, a clock
 //!    that steps. A deadline past the clock's end (584 years) never fires.
-//! 7. **Exact by default.** [`sleep`] has no slack.
+//! 7. **Exact by default.** [`sleep`] has no slack unless a default was set ([`tunables::default_slack`]).
 //! 8. **Order.** Within a turn and a shard by `earliest`, to the wheel's tick of 1.024 us, ties by insertion;
 //!    no order across shards. (A thread's timers go to one shard.)
 //! 9. **Life after the driver.** When its driver is gone a pending sleep is woken once and registers with the
