@@ -177,3 +177,29 @@ fn c018_far_timers_wake_nobody() {
     assert_eq!(m.lateness.count(), 1);
     assert!(Duration::ZERO <= m.lateness.max());
 }
+
+#[test]
+fn a_wake_for_timers_that_were_all_cancelled_happens_once() {
+    // Hundreds in one slot of the wheel, cancelled when their bound had been taken: found by random programs, as
+    // a driver that turned for ever without waiting.
+    let mut b = Bench::new();
+    let h = b.h();
+    let mut crowd: Vec<Sleep> = (0..200).map(|i| h.sleep(secs(30) + us(i))).collect();
+    let mut far = h.sleep(secs(90));
+    crowd.iter_mut().chain([&mut far]).for_each(|s| assert!(peek(s).is_pending()));
+    drop(crowd.remove(0));
+    let rough = b.driver.next_wake().unwrap();
+    assert!(rough <= b.t0 + secs(30) + us(1));
+    drop(crowd);
+    for t in 1..30 {
+        // Turns for other reasons, also within the slot that is empty now.
+        b.at(secs(t));
+    }
+    if b.driver.next_wake() == Some(rough) {
+        b.clock.set(rough);
+        assert_eq!(b.driver.turn().fired, 0);
+    }
+    assert_eq!(b.driver.next_wake(), Some(b.t0 + secs(90)));
+    b.at(secs(90));
+    assert!(peek(&mut far).is_ready());
+}
