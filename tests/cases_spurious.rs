@@ -177,3 +177,28 @@ fn c018_far_timers_wake_nobody() {
     assert_eq!(m.lateness.count(), 1);
     assert!(Duration::ZERO <= m.lateness.max());
 }
+
+#[test]
+fn a_wake_for_timers_that_were_all_cancelled_happens_once() {
+    // Hundreds in one slot of the wheel, cancelled when their bound had been taken. (The wheel's own test and the
+    // random programs with crowded slots have the sequence that once kept a driver turning without a wait.)
+    for turns in [0, 1, 29] {
+        let mut b = Bench::new();
+        let h = b.h();
+        let mut crowd: Vec<Sleep> = (0..200).map(|i| h.sleep(secs(30) + us(i))).collect();
+        let mut far = h.sleep(secs(90));
+        crowd.iter_mut().chain([&mut far]).for_each(|s| assert!(peek(s).is_pending()));
+        drop(crowd.remove(0));
+        assert!(b.driver.next_wake() <= Some(b.t0 + secs(30) + us(1)));
+        drop(crowd);
+        for t in 30 - turns..30 {
+            // Turns for other reasons, also within the slot that is empty now.
+            b.at(secs(t));
+        }
+        // One park for the bound, one for the timer that is left; each waits.
+        b.clock.set_auto_advance(true);
+        let fired: usize = (0..3).map(|_| b.driver.park(Some(secs(90))).fired).sum();
+        assert_eq!(fired, 1, "after {turns} turns, at {} ms", b.now_ms());
+        assert!(peek(&mut far).is_ready());
+    }
+}

@@ -95,7 +95,8 @@ impl<T> Wheel<T> {
         if !more {
             self.cursor = self.cursor.max(present);
         }
-        if moved {
+        // A rough bound that has been reached was repaired, also when its slot has emptied since it was found.
+        if moved || self.bound <= now {
             self.bound_fresh = false;
         }
         Advance { fired, more }

@@ -457,6 +457,35 @@ fn a_stale_bound_of_a_big_slot_is_repaired_by_one_wakeup() {
 }
 
 #[test]
+fn a_rough_bound_goes_when_its_time_has_come_though_its_slot_has_emptied() {
+    for pops in [false, true] {
+        let mut wheel = Wheel::new();
+        let keys: Vec<Key> = (0..200u64)
+            .map(|i| {
+                let e = 30_000_000_000 + i * 1_000;
+                wheel.insert(e, e, i)
+            })
+            .collect();
+        wheel.insert(90_000_000_000, 90_000_000_000, 200);
+        // The bound of a crowded slot is that of an entry that has gone ..
+        wheel.cancel(keys[0]);
+        assert_eq!(wheel.next_wake(), Some(30_000_000_000));
+        // .. and stays so while the others go, too.
+        for key in &keys[1..] {
+            wheel.cancel(*key);
+        }
+        let rough = wheel.next_wake().unwrap();
+        if pops {
+            assert!(matches!(wheel.pop(rough, 1000), Popped::Nothing));
+        } else {
+            assert_eq!(wheel.advance(rough, usize::MAX, |_| ()).fired, 0);
+        }
+        // One call for nothing, not one after the other.
+        assert_eq!(wheel.next_wake(), Some(90_000_000_000));
+    }
+}
+
+#[test]
 fn a_panicking_consumer_loses_only_its_entry() {
     let mut wheel = Wheel::new();
     for i in 0..100u64 {

@@ -61,6 +61,10 @@ impl<T> Wheel<T> {
             }
         }
         self.cursor = self.cursor.max(present);
+        if self.bound <= now {
+            // As in `advance`: a rough bound that has been reached.
+            self.bound_fresh = false;
+        }
         Popped::Nothing
     }
 

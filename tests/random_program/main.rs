@@ -380,7 +380,8 @@ fn ten_thousand_random_programs() {
 fn random_programs_with_crowded_slots() {
     // Where hundreds share a slot of the wheel a cancel leaves a bound that may be early: it may cost a wakeup,
     // but never a timer. Without cancels the number is still exact.
-    let (all, n, took) = programs(0..200, true);
+    // Among them 2165, in which a driver once turned for ever without waiting.
+    let (all, n, took) = programs(2_000..2_200, true);
     println!(
         "{n} crowded programs in {took:.1?}: {} timers, {} wakeups, {} needed",
         all.timers, all.wakeups, all.needed
