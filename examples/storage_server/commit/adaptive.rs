@@ -16,8 +16,8 @@ use super::settings::{MAX_HOLD, Nanos};
 /// The extra wait beyond the nominal window in 1/16 of the mean latency. The first arm does not
 /// wait at all, the second is the nominal window and no more.
 const EXTRA: [Option<u64>; 6] = [None, Some(0), Some(1), Some(2), Some(4), Some(8)];
-/// Where to start: on a disk that nobody tuned for, not to wait does the least harm.
-const START: usize = 0;
+/// Where to start: the nominal window, in the middle between no wait and a long one.
+const START: usize = 1;
 
 /// An epoch counts at least so many blocks.
 const EPOCH_BLOCKS: u32 = 32;
