@@ -50,25 +50,50 @@ pub(crate) fn sample_with(source: &str, slack: u64, poll_rule: bool, subject: im
         "source", "sleep us", "asked", "run", "late ns", "bare ns", "allowed ns"
     );
     for (sleep_us, asked) in SLEEPS {
-        let ns = sleep_us * 1000;
-        let (mut late, mut bare) = (Vec::new(), Vec::new());
-        for _ in 0..asked {
-            let start = monotonic();
-            subject(ns);
-            let took = monotonic() - start;
-            assert!(took >= ns, "{source}: a sleep of {ns} ns took {took}");
-            late.push(took - ns);
-            let start = monotonic();
-            nanosleep_until(start + ns);
-            bare.push(monotonic() - start - ns);
+        // A neighbour that takes the processor for a few milliseconds spoils a row of ten samples. A
+        // subject that is late by its own doing is late three times.
+        let rows = (0..3).map(|_| row(source, sleep_us, asked, slack, poll_rule, &subject));
+        let mut failed = Vec::new();
+        for outcome in rows {
+            match outcome {
+                Ok(()) => break,
+                Err(e) => failed.push(e),
+            }
         }
-        let run = late.len();
-        let allowed = allowed(sleep_us, asked, slack, poll_rule);
-        let (mean, bare_mean) = (truncated_mean(&mut late), truncated_mean(&mut bare));
-        println!(
-            "{source:<44} {sleep_us:>9} {asked:>6} {run:>5} {mean:>10} {bare_mean:>10} {allowed:>10}"
-        );
-        let bound = allowed.max(2 * bare_mean + slack);
-        assert!(mean <= bound, "{source}, {sleep_us} us: mean {mean} ns late, at most {bound}");
+        assert!(failed.len() < 3, "{failed:#?}");
     }
+}
+
+/// One row of the table: nothing early, ever; the error says by how much the mean is too late.
+fn row(
+    source: &str,
+    sleep_us: u64,
+    asked: usize,
+    slack: u64,
+    poll_rule: bool,
+    subject: &impl Fn(u64),
+) -> Result<(), String> {
+    let ns = sleep_us * 1000;
+    let (mut late, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..asked {
+        let start = monotonic();
+        subject(ns);
+        let took = monotonic() - start;
+        assert!(took >= ns, "{source}: a sleep of {ns} ns took {took}");
+        late.push(took - ns);
+        let start = monotonic();
+        nanosleep_until(start + ns);
+        bare.push(monotonic() - start - ns);
+    }
+    let run = late.len();
+    let allowed = allowed(sleep_us, asked, slack, poll_rule);
+    let (mean, bare_mean) = (truncated_mean(&mut late), truncated_mean(&mut bare));
+    println!(
+        "{source:<44} {sleep_us:>9} {asked:>6} {run:>5} {mean:>10} {bare_mean:>10} {allowed:>10}"
+    );
+    let bound = allowed.max(2 * bare_mean + slack);
+    if mean <= bound {
+        return Ok(());
+    }
+    Err(format!("{source}, {sleep_us} us: mean {mean} ns late, at most {bound}"))
 }
