@@ -104,6 +104,9 @@ const EMPTY: List = List { min_latest: NEVER, head: NIL, tail: NIL, live: 0 };
 
 pub(super) struct Slots {
     chunks: Arena<Chunk>,
+    /// A chunk that belongs to no list: the last one that a list gave up, for the next that needs one. A
+    /// lone timer that comes and goes then costs the arena nothing.
+    spare: u32,
     lists: Box<[List; COUNT]>,
     occupied: [u64; LEVELS],
     stale: [u64; LEVELS],
@@ -113,6 +116,7 @@ impl Slots {
     pub(super) fn new() -> Self {
         Slots {
             chunks: Arena::new(),
+            spare: NIL,
             lists: Box::new([EMPTY; COUNT]),
             occupied: [0; LEVELS],
             stale: [0; LEVELS],
@@ -165,18 +169,47 @@ impl Slots {
         self.push_chunk(slot, item)
     }
 
+    /// A chunk of no list; its header is the caller's to fill in.
+    #[inline]
+    fn take_chunk(&mut self) -> u32 {
+        match std::mem::replace(&mut self.spare, NIL) {
+            NIL => {
+                let new = self.chunks.insert(Chunk {
+                    prev: NIL,
+                    next: NIL,
+                    slot: 0,
+                    used: 0,
+                    live: 0,
+                    items: [const { MaybeUninit::uninit() }; ITEMS],
+                });
+                assert!(new < NIL >> 6, "more than 2^32 places in one wheel");
+                new
+            }
+            spare => spare,
+        }
+    }
+
+    /// Gives up a chunk that has left its list.
+    #[inline]
+    fn drop_chunk(&mut self, id: u32) {
+        match self.spare {
+            NIL => self.spare = id,
+            _ => {
+                self.chunks.remove(id);
+            }
+        }
+    }
+
     /// Appends a chunk with this item in it.
     fn push_chunk(&mut self, slot: usize, item: Item) -> u32 {
         let prev = self.lists[slot].tail;
-        let new = self.chunks.insert(Chunk {
-            prev,
-            next: NIL,
-            slot: slot as u16,
-            used: 0,
-            live: 0,
-            items: [const { MaybeUninit::uninit() }; ITEMS],
-        });
-        assert!(new < NIL >> 6, "more than 2^32 places in one wheel");
+        let new = self.take_chunk();
+        let chunk = self.chunks.at_mut(new);
+        chunk.prev = prev;
+        chunk.next = NIL;
+        chunk.slot = slot as u16;
+        chunk.used = 0;
+        chunk.live = 0;
         let at = self.chunks.at_mut(new).push(item);
         let list = &mut self.lists[slot];
         list.tail = new;
@@ -251,7 +284,7 @@ impl Slots {
         list.live -= 1;
         if list.live == 0 {
             *list = EMPTY;
-            self.chunks.remove(id);
+            self.drop_chunk(id);
             self.clear_marks(slot);
         } else {
             let forced = item.latest == list.min_latest;
@@ -283,7 +316,7 @@ impl Slots {
             NIL => self.lists[slot].tail = prev,
             n => self.chunks.at_mut(n).prev = prev,
         }
-        self.chunks.remove(id);
+        self.drop_chunk(id);
     }
 
     /// Merges chunk `id` with a neighbour when both fit into one.
@@ -385,6 +418,10 @@ impl Slots {
     }
 
     pub(super) fn reap(&mut self) {
+        let spare = std::mem::replace(&mut self.spare, NIL);
+        if spare != NIL {
+            self.chunks.remove(spare);
+        }
         self.chunks.reap();
     }
 }
