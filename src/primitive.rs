@@ -297,7 +297,7 @@ pub(crate) mod plain {
     }
 }
 
-/// What the model of the blocking condvar needs besides threads.
+/// What the concurrency models need besides threads.
 #[cfg(test)]
 pub(crate) mod test {
     #[cfg(not(loom))]
@@ -305,6 +305,31 @@ pub(crate) mod test {
 
     #[cfg(loom)]
     pub(crate) use loom::sync::{Arc, Condvar, Mutex};
+
+    /// Runs the body in every interleaving, at two preemptions unless `LOOM_MAX_PREEMPTIONS` says else.
+    #[cfg(loom)]
+    pub(crate) fn model(body: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(body);
+    }
+
+    /// Without loom: runs the body many times.
+    #[cfg(not(loom))]
+    pub(crate) fn model(body: impl Fn() + Sync + Send + 'static) {
+        for _ in 0..400 {
+            body();
+        }
+    }
+
+    /// Asserts that the model finds the bug.
+    #[cfg(loom)]
+    pub(crate) fn finds(bug: super::plant::Bug, body: impl Fn() + Sync + Send + 'static) {
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            super::plant::with(bug, || model(body));
+        }));
+        assert!(found.is_err(), "the model does not find {bug:?}");
+    }
 }
 
 #[cfg(all(test, not(loom)))]

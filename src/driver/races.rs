@@ -15,6 +15,9 @@ use super::lane::Lane;
 use crate::clock::Clock;
 use crate::park::{Alarm, Armed, Bell, Expiry, KernelTimer};
 use crate::primitive::plant::{Bug, planted};
+#[cfg(loom)]
+use crate::primitive::test::finds;
+use crate::primitive::test::model;
 use crate::primitive::{AtomicBool, AtomicU64, Ordering::SeqCst, thread};
 use crate::tick::NEVER;
 use crate::window::Span;
@@ -28,29 +31,6 @@ const LIFE: u64 = 7;
 const SHARD: usize = 0;
 /// Times below are in this unit, so that ticks do not matter and "near" is near.
 const UNIT: u64 = 10_000;
-
-#[cfg(loom)]
-fn model(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(body);
-}
-
-#[cfg(not(loom))]
-fn model(body: impl Fn() + Sync + Send + 'static) {
-    for _ in 0..300 {
-        body();
-    }
-}
-
-/// Asserts that the model finds the bug.
-#[cfg(loom)]
-fn finds(bug: Bug, body: impl Fn() + Sync + Send + 'static) {
-    let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        crate::primitive::plant::with(bug, || model(body));
-    }));
-    assert!(found.is_err(), "the model does not find {bug:?}");
-}
 
 struct Timer {
     at: AtomicU64,

@@ -3,22 +3,8 @@
 
 use super::queue::{Entry, Queue};
 use super::signal::{Signal, Sleepable, Told, Wake};
-use crate::primitive::test::{Arc, Condvar, Mutex as RawMutex};
+use crate::primitive::test::{Arc, Condvar, Mutex as RawMutex, model};
 use crate::primitive::{AtomicBool, AtomicUsize, Ordering, thread};
-
-#[cfg(loom)]
-fn model(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(body);
-}
-
-#[cfg(not(loom))]
-fn model(body: impl Fn() + Sync + Send + 'static) {
-    for _ in 0..500 {
-        body();
-    }
-}
 
 /// The futex of the model: a word, and the kernel's lock and queue for it.
 #[derive(Default)]

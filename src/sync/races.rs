@@ -4,32 +4,12 @@
 
 use super::queue::{Entry, Queue};
 use super::task::TaskSignal;
-use crate::primitive::test::Arc;
+#[cfg(loom)]
+use crate::primitive::test::finds;
+use crate::primitive::test::{Arc, model};
 use crate::primitive::{AtomicBool, Ordering, thread};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-
-#[cfg(loom)]
-fn model(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(body);
-}
-
-#[cfg(not(loom))]
-fn model(body: impl Fn() + Sync + Send + 'static) {
-    for _ in 0..500 {
-        body();
-    }
-}
-
-#[cfg(loom)]
-fn finds(bug: crate::primitive::plant::Bug, body: impl Fn() + Sync + Send + 'static) {
-    let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        crate::primitive::plant::with(bug, || model(body));
-    }));
-    assert!(found.is_err(), "the model does not find {bug:?}");
-}
 
 type Waiter = Pin<Box<Entry<'static, TaskSignal>>>;
 
