@@ -1,32 +1,17 @@
 //! The boottime and the wall clock: on clocks moved by hand, on the real ones, and in a time namespace.
 #![cfg(not(loom))]
 
+mod cases_util;
+
+use cases_util::{counter, poll};
 use slackwheel::*;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
-
-struct Count(AtomicU32);
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn counter() -> (Arc<Count>, Waker) {
-    let c = Arc::new(Count(AtomicU32::new(0)));
-    (c.clone(), c.into())
-}
-
-fn poll<F: Future + Unpin>(f: &mut F, w: &Waker) -> Poll<F::Output> {
-    Pin::new(f).poll(&mut Context::from_waker(w))
-}
 
 #[test]
 fn c096_a_timer_counts_suspension_or_not_as_its_clock_does() {
@@ -77,7 +62,7 @@ fn every_wakeup_serves_all_clocks() {
     assert_eq!(driver.next_wake(), Some(clock.now() + 40 * MS));
     clock.set_auto_advance(true);
     assert_eq!(driver.park(None).fired, 3);
-    assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    assert_eq!(count.get(), 3);
     let m = h.metrics().unwrap();
     assert_eq!((m.wakeups, m.fired, m.coalesced), (1, 3, 2));
 }
@@ -102,7 +87,7 @@ fn a_wall_clock_set_forward_fires_what_has_become_due() {
     };
     driver.park(None);
     setter.join().unwrap();
-    assert!(count.0.load(Ordering::SeqCst) >= 2, "everybody is asked to look again");
+    assert!(count.get() >= 2, "everybody is asked to look again");
     assert!(poll(&mut near, &w).is_ready());
     assert!(poll(&mut far, &w).is_pending());
     clock.advance(30 * MINUTE);
@@ -173,7 +158,7 @@ fn who_asks_is_told_that_the_clock_was_set() {
     assert!(poll(&mut told, &w).is_pending());
     clock.set_system_time(start + MINUTE);
     driver.turn();
-    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    assert_eq!(count.get(), 1);
     assert_eq!(poll(&mut told, &w), Poll::Ready(Err(ClockChanged::default())));
     // It may be asked again: the wait goes on from here.
     assert!(poll(&mut told, &w).is_pending());

@@ -1,33 +1,13 @@
 //! The promises of the contract, one test each, on the manual clock or the real one.
 #![cfg(not(loom))]
 
+mod cases_util;
+
+use cases_util::{counter, ms, poll};
 use slackwheel::*;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-struct Count(AtomicU32);
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn counter() -> (Arc<Count>, Waker) {
-    let c = Arc::new(Count(AtomicU32::new(0)));
-    (c.clone(), c.into())
-}
-
-fn poll<F: Future + Unpin>(f: &mut F, w: &Waker) -> Poll<F::Output> {
-    Pin::new(f).poll(&mut Context::from_waker(w))
-}
 
 #[test]
 fn overlapping_windows_share_one_wakeup_at_the_smallest_latest() {
@@ -43,7 +23,7 @@ fn overlapping_windows_share_one_wakeup_at_the_smallest_latest() {
     clock.set_auto_advance(true);
     let turn = driver.park(None);
     assert_eq!((turn.fired, clock.now()), (3, start + ms(40)));
-    assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    assert_eq!(count.get(), 3);
     for s in &mut sleeps {
         assert!(poll(s, &waker).is_ready());
         assert!(poll(s, &waker).is_ready(), "a poll after completion is ready again");
@@ -106,7 +86,7 @@ fn a_pending_sleep_survives_its_driver() {
     let start = Instant::now();
     assert!(poll(&mut s, &waker).is_pending());
     drop(driver);
-    assert_eq!(count.0.load(Ordering::SeqCst), 1, "woken once");
+    assert_eq!(count.get(), 1, "woken once");
     assert!(poll(&mut s, &waker).is_pending());
     futures::executor::block_on(&mut s);
     assert!(start.elapsed() >= ms(30));
@@ -129,7 +109,7 @@ fn a_loop_of_zero_sleeps_lets_others_run() {
     loop {
         let mut s = h.sleep(Duration::ZERO);
         if poll(&mut s, &waker).is_pending() {
-            assert_eq!(count.0.load(Ordering::SeqCst), 1, "it woke itself");
+            assert_eq!(count.get(), 1, "it woke itself");
             assert!(poll(&mut s, &waker).is_ready());
             break;
         }

@@ -1,6 +1,7 @@
 //! Sleeps and timeouts of a driver that belongs to one thread.
 
 use super::Sleep;
+use super::timeout::poll_limited;
 use crate::clock;
 use crate::driver::{self, Local, LocalHandle};
 use crate::error::Elapsed;
@@ -309,13 +310,7 @@ impl<F: Future> Future for LocalTimeout<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if let Poll::Ready(output) = this.future.poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        match Pin::new(this.limit).poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(Elapsed::default())),
-            Poll::Pending => Poll::Pending,
-        }
+        poll_limited(this.future, this.limit, cx)
     }
 }
 

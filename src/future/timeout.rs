@@ -50,12 +50,19 @@ impl<F: Future> Future for Timeout<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if let Poll::Ready(output) = this.future.poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        match Pin::new(this.limit).poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(Elapsed::default())),
-            Poll::Pending => Poll::Pending,
-        }
+        poll_limited(this.future, this.limit, cx)
     }
+}
+
+/// Polls the future first: what is ready in time wins, and a limit that is never polled registers nothing.
+#[inline]
+pub(super) fn poll_limited<F: Future>(
+    future: Pin<&mut F>,
+    limit: &mut (impl Future<Output = ()> + Unpin),
+    cx: &mut Context<'_>,
+) -> Poll<Result<F::Output, Elapsed>> {
+    if let Poll::Ready(output) = future.poll(cx) {
+        return Poll::Ready(Ok(output));
+    }
+    Pin::new(limit).poll(cx).map(|()| Err(Elapsed::default()))
 }
