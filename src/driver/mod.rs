@@ -58,7 +58,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// How a driver's thread waits.
@@ -381,8 +381,17 @@ impl Driver {
     /// # Panics
     /// When the future panics, or a waker that a turn calls.
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        struct Unpark(Arc<Bell>);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.notify();
+            }
+            fn wake_by_ref(self: &Arc<Self>) {
+                self.0.notify();
+            }
+        }
         let _entered = self.enter();
-        let waker = Waker::from(self.bell.clone());
+        let waker = Waker::from(Arc::new(Unpark(self.bell.clone())));
         let mut cx = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
@@ -439,6 +448,7 @@ impl Driver {
         if self.handle.is_shut_down() {
             return Turn::default();
         }
+        let notified = Turn { notified: true, ..Turn::default() };
         if !self.bell.prepare() {
             return Turn { notified: true, ..self.fire() };
         }
@@ -457,7 +467,7 @@ impl Driver {
         let maybe = self.wait(max);
         let rung = self.bell.finish();
         if self.handle.is_shut_down() {
-            return Turn { notified: true, ..Turn::default() };
+            return notified;
         }
         let mut expired = false;
         for (clock, lane) in core.lanes() {
