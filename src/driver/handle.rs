@@ -141,7 +141,7 @@ impl Handle {
     /// The window of a wait that starts now, and whether its first poll must read the clock: it need
     /// not when `earliest` is more than a millisecond ahead (one that becomes due unnoticed fires at the
     /// next wakeup, never past `latest`). A manual clock moves by leaps, so there it must.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn span(&self, min: Duration, max: Duration) -> (Span, bool) {
         let now = self.reading();
         let span = Span::range(now, min, max);

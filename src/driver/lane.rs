@@ -61,7 +61,6 @@ struct Shard {
 struct ShardState {
     life: u64,
     wheel: Wheel<Waker>,
-    registered: u64,
     lateness: Lateness,
 }
 
@@ -95,7 +94,6 @@ impl<K: KernelTimer> Lane<K> {
                 state: BriefLock::new(ShardState {
                     life: NOBODY,
                     wheel: Wheel::new(),
-                    registered: 0,
                     lateness: Lateness::default(),
                 }),
             })
@@ -111,7 +109,6 @@ impl<K: KernelTimer> Lane<K> {
         for shard in &self.shards {
             let mut state = shard.state.lock();
             state.life = life;
-            state.registered = 0;
             state.lateness = Lateness::default();
         }
     }
@@ -161,7 +158,6 @@ impl<K: KernelTimer> Lane<K> {
             if state.life != life {
                 return Err(waker);
             }
-            state.registered += 1;
             if self.can_go_back && state.wheel.is_empty() {
                 // Whatever time it has seen, nothing ties it to that.
                 state.wheel.restart();
@@ -320,10 +316,12 @@ impl<K: KernelTimer> Lane<K> {
 
     /// When to wake, by the firing policy, for the smallest `latest` of all shards or a bound before it
     /// (see [`Wheel::next_wake`]).
+    #[inline]
     pub(crate) fn next_wake(&self) -> u64 {
         self.point(self.first_latest().at)
     }
 
+    #[inline]
     fn first_latest(&self) -> Bound {
         loop {
             let (shard, at) = self.first_shard();
@@ -350,6 +348,7 @@ impl<K: KernelTimer> Lane<K> {
     }
 
     /// The shard with the smallest published `latest`.
+    #[inline]
     fn first_shard(&self) -> (&Shard, u64) {
         self.shards
             .iter()
@@ -391,7 +390,7 @@ impl<K: KernelTimer> Lane<K> {
         for shard in &self.shards {
             let state = shard.state.lock();
             m.pending += state.wheel.len();
-            m.registered += state.registered;
+            m.registered += state.wheel.inserted();
             m.fired += state.lateness.count();
             m.lateness.add(&state.lateness);
             m.resident_bytes += state.wheel.resident_bytes();
@@ -503,6 +502,7 @@ impl Shard {
     }
 
     /// Publishes both bounds anew, looking at slots of up to `rescan` entries. Under the lock.
+    #[inline(never)]
     fn publish(&self, wheel: &mut Wheel<Waker>, rescan: u32) {
         let (latest, exact) = wheel.next_wake_bound(rescan);
         self.stale.store(false, Relaxed);

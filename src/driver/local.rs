@@ -122,7 +122,6 @@ impl Local {
             self.due.set(span.earliest);
         }
         let mut state = self.state.borrow_mut();
-        state.counters.registered += 1;
         state.wheel.insert(span.earliest, span.latest, waker)
     }
 
@@ -226,6 +225,7 @@ impl LocalHandle {
         let state = self.local.state.borrow();
         let mut m = state.counters.clone();
         m.pending = state.wheel.len();
+        m.registered = state.wheel.inserted();
         m.fired = state.lateness.count();
         m.lateness = state.lateness.clone();
         m.resident_bytes = state.wheel.resident_bytes();

@@ -32,13 +32,12 @@ impl LocalHandle {
     #[inline]
     pub fn sleep_range(&self, min: Duration, max: Duration) -> LocalSleep {
         let (span, look) = span(&self.local, min, max);
-        LocalSleep { local: self.local.clone(), span, state: State::Idle { look } }
+        LocalSleep::new(self, span, if look { State::Idle } else { State::Ahead })
     }
 
     /// Completes within `window`. See [`sleep_window`](crate::sleep_window).
     pub fn sleep_window(&self, window: Window) -> LocalSleep {
-        let span = span_of(window);
-        LocalSleep { local: self.local.clone(), span, state: State::Idle { look: true } }
+        LocalSleep::new(self, span_of(window), State::Idle)
     }
 
     /// Gives `future` at most `d`. See [`timeout`](crate::timeout).
@@ -58,7 +57,7 @@ impl LocalHandle {
 }
 
 /// As [`Handle::span`](crate::Handle): the window, and whether the first poll must read the clock.
-#[inline]
+#[inline(always)]
 fn span(local: &Local, min: Duration, max: Duration) -> (Span, bool) {
     let now = local.now();
     let span = Span::range(now, min, max);
@@ -72,24 +71,30 @@ fn span_of(window: Window) -> Span {
 /// A sleep on a [`LocalDriver`](crate::LocalDriver): what [`Sleep`] is elsewhere, without locks and not
 /// `Send`.
 #[must_use = "futures do nothing unless polled"]
+// Plain fields, as in `Sleep`.
 pub struct LocalSleep {
     local: Rc<Local>,
     span: Span,
+    /// Its entry's key while `Pending`; once `Done`, how long after `earliest` it completed.
+    word: u64,
+    index: u32,
     state: State,
+    /// Its driver has gone; the default driver has it now.
+    moved: Option<Box<Sleep>>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not registered; `look` when the first poll must read the clock.
-    Idle {
-        look: bool,
-    },
-    Pending(Key),
-    /// Completed, and how long after `earliest`.
-    Done {
-        late: u64,
-    },
-    /// Its driver has gone; the default driver has it now.
-    Moved(Box<Sleep>),
+    /// Not registered; the first poll reads the clock.
+    Idle,
+    /// Not registered, and so far ahead when it was made that the first poll need not read the clock.
+    Ahead,
+    /// In the driver's wheel.
+    Pending,
+    /// Completed.
+    Done,
+    /// It is `moved` that waits.
+    Moved,
     /// The manual clock it was waiting for has gone.
     Orphaned,
 }
@@ -105,6 +110,17 @@ impl std::fmt::Debug for LocalSleep {
 }
 
 impl LocalSleep {
+    #[inline(always)]
+    fn new(handle: &LocalHandle, span: Span, state: State) -> Self {
+        LocalSleep { local: handle.local.clone(), span, word: 0, index: 0, state, moved: None }
+    }
+
+    /// While `Pending`.
+    #[inline(always)]
+    fn key(&self) -> Key {
+        Key::from_parts(self.word, self.index)
+    }
+
     /// From when on it may complete.
     pub fn deadline(&self) -> Instant {
         clock::instant_of(self.span.earliest)
@@ -117,22 +133,19 @@ impl LocalSleep {
 
     /// True once a poll has returned `Ready`, until the next reset.
     pub fn is_elapsed(&self) -> bool {
-        matches!(self.state, State::Done { .. })
+        self.state == State::Done
     }
 
     /// How long after its `earliest` it completed; `None` before.
     pub fn lateness(&self) -> Option<Duration> {
-        match self.state {
-            State::Done { late } => Some(Duration::from_nanos(late)),
-            _ => None,
-        }
+        (self.state == State::Done).then(|| Duration::from_nanos(self.word))
     }
 
     /// True when it can never complete, because the driver whose manual clock it was waiting for has gone.
     pub fn is_orphaned(&self) -> bool {
         match self.state {
             State::Orphaned => true,
-            State::Done { .. } | State::Moved(_) => false,
+            State::Done | State::Moved => false,
             _ => self.local.is_manual() && self.local.is_closed(),
         }
     }
@@ -154,29 +167,34 @@ impl LocalSleep {
 
     fn reset_span(&mut self, new: Span) {
         self.span = new;
-        match &mut self.state {
+        match self.state {
             State::Orphaned => {}
-            State::Moved(sleep) => sleep.reset_span(new),
-            State::Pending(key) if new.earliest != NEVER && self.local.reset(*key, new) => {}
+            State::Moved => {
+                if let Some(sleep) = &mut self.moved {
+                    sleep.reset_span(new);
+                }
+            }
+            State::Pending if new.earliest != NEVER && self.local.reset(self.key(), new) => {}
             _ => {
                 self.unregister();
-                self.state = State::Idle { look: true };
+                self.state = State::Idle;
             }
         }
     }
 
     #[inline]
     fn unregister(&mut self) {
-        if let State::Pending(key) = self.state {
-            self.state = State::Idle { look: true };
+        if self.state == State::Pending {
+            self.state = State::Idle;
             // The waker is dropped here, with nothing borrowed.
-            drop(self.local.cancel(key));
+            drop(self.local.cancel(self.key()));
         }
     }
 
     #[inline]
     fn complete(&mut self, now: u64) -> Poll<()> {
-        self.state = State::Done { late: now.saturating_sub(self.span.earliest) };
+        self.word = now.saturating_sub(self.span.earliest);
+        self.state = State::Done;
         Poll::Ready(())
     }
 
@@ -205,11 +223,12 @@ impl LocalSleep {
         if self.local.is_closed() {
             return self.move_over(cx);
         }
-        self.state = State::Pending(self.local.register(self.span, waker));
+        (self.word, self.index) = self.local.register(self.span, waker).into_parts();
+        self.state = State::Pending;
         Poll::Pending
     }
 
-    fn poll_again(&mut self, cx: &mut Context<'_>, key: Key) -> Poll<()> {
+    fn poll_again(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.local.is_closed() {
             return self.move_over(cx);
         }
@@ -221,7 +240,7 @@ impl LocalSleep {
             }
             return self.complete(now);
         }
-        if self.local.poll(key, cx.waker()) {
+        if self.local.poll(self.key(), cx.waker()) {
             driver::was_pending();
             return Poll::Pending;
         }
@@ -236,14 +255,14 @@ impl LocalSleep {
             self.state = State::Orphaned;
             return Poll::Pending;
         }
-        let sleep = Sleep::spanning(driver::default_handle(), self.span);
-        self.state = State::Moved(Box::new(sleep));
+        self.moved = Some(Box::new(Sleep::spanning(driver::default_handle(), self.span)));
+        self.state = State::Moved;
         self.poll_moved(cx)
     }
 
     #[cold]
     fn poll_moved(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let State::Moved(sleep) = &mut self.state else { return Poll::Pending };
+        let Some(sleep) = &mut self.moved else { return Poll::Pending };
         if Pin::new(&mut **sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
@@ -258,10 +277,11 @@ impl Future for LocalSleep {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.state {
-            State::Idle { look } => self.poll_first(cx, look),
-            State::Pending(key) => self.poll_again(cx, key),
-            State::Done { .. } => Poll::Ready(()),
-            State::Moved(_) => self.poll_moved(cx),
+            State::Ahead => self.poll_first(cx, false),
+            State::Idle => self.poll_first(cx, true),
+            State::Pending => self.poll_again(cx),
+            State::Done => Poll::Ready(()),
+            State::Moved => self.poll_moved(cx),
             State::Orphaned => Poll::Pending,
         }
     }

@@ -33,16 +33,19 @@ impl Handle {
 
     /// Completes at `deadline`, with the default slack (none unless set). See
     /// [`sleep_until`](crate::sleep_until).
+    #[inline]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::plain_until(*self, deadline)
     }
 
     /// Completes between `min` and `max` from now. See [`sleep_range`](crate::sleep_range).
+    #[inline]
     pub fn sleep_range(&self, min: Duration, max: Duration) -> Sleep {
         Sleep::range(*self, min, max)
     }
 
     /// Completes within `window`. See [`sleep_window`](crate::sleep_window).
+    #[inline]
     pub fn sleep_window(&self, window: Window) -> Sleep {
         Sleep::window(*self, window)
     }
@@ -53,6 +56,7 @@ impl Handle {
     }
 
     /// Gives `future` at most `d`. See [`timeout`](crate::timeout).
+    #[inline]
     pub fn timeout<F: IntoFuture>(&self, d: Duration, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(future.into_future(), self.sleep(d))
     }
@@ -113,6 +117,7 @@ impl Handle {
 /// # });
 /// # Ok::<(), slackwheel::BuildError>(())
 /// ```
+#[inline]
 pub fn sleep(d: Duration) -> Sleep {
     Handle::current().sleep(d)
 }
@@ -120,6 +125,7 @@ pub fn sleep(d: Duration) -> Sleep {
 /// Completes at `deadline`, with no slack, or with the
 /// [`default_slack`](crate::tunables::default_slack) once that is set. A deadline in the past is due at
 /// once. See [`sleep`] for clock, promises and cancel safety.
+#[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Handle::current().sleep_until(deadline)
 }
@@ -140,11 +146,13 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// # });
 /// # Ok::<(), slackwheel::BuildError>(())
 /// ```
+#[inline]
 pub fn sleep_range(min: Duration, max: Duration) -> Sleep {
     Handle::current().sleep_range(min, max)
 }
 
 /// Completes within `window`. See [`sleep_range`] and [`sleep`].
+#[inline]
 pub fn sleep_window(window: Window) -> Sleep {
     Handle::current().sleep_window(window)
 }

@@ -18,20 +18,29 @@ use std::time::{Duration, Instant};
 /// It registers nothing until it is first polled pending, may move between tasks and threads, and can be
 /// [reset](Sleep::reset) in place. A poll after completion is ready again.
 #[must_use = "futures do nothing unless polled"]
+// Plain fields and no enum with data: made by stores of their own sizes and never copied in pieces of others,
+// it costs its first poll no wait for a store.
 pub struct Sleep {
     handle: Handle,
     span: Span,
+    /// Its entry's key while `Pending`; once `Done`, how long after `earliest` it completed.
+    word: u64,
+    index: u32,
+    /// Its entry's shard while `Pending`.
+    shard: u16,
     state: State,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not registered; `look` when the first poll must read the clock.
-    Idle { look: bool },
+    /// Not registered; the first poll reads the clock.
+    Idle,
+    /// Not registered, and so far ahead when it was made that the first poll need not read the clock.
+    Ahead,
     /// In a wheel of the handle's driver.
-    Pending { key: Key, shard: u16 },
-    /// Completed, and how long after `earliest`.
-    Done { late: u64 },
+    Pending,
+    /// Completed.
+    Done,
     /// The manual clock it was waiting for has gone.
     Orphaned,
 }
@@ -47,20 +56,31 @@ impl std::fmt::Debug for Sleep {
 }
 
 impl Sleep {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn range(handle: Handle, min: Duration, max: Duration) -> Self {
         let (span, look) = handle.span(min, max);
-        Sleep { handle, span, state: State::Idle { look } }
+        Sleep::new(handle, span, if look { State::Idle } else { State::Ahead })
     }
 
     #[inline]
     pub(crate) fn window(handle: Handle, window: Window) -> Self {
-        Sleep { handle, span: span_of(window), state: State::Idle { look: true } }
+        Sleep::new(handle, span_of(window), State::Idle)
     }
 
     #[inline]
     pub(crate) fn spanning(handle: Handle, span: Span) -> Self {
-        Sleep { handle, span, state: State::Idle { look: true } }
+        Sleep::new(handle, span, State::Idle)
+    }
+
+    #[inline(always)]
+    fn new(handle: Handle, span: Span, state: State) -> Self {
+        Sleep { handle, span, word: 0, index: 0, shard: 0, state }
+    }
+
+    /// While `Pending`.
+    #[inline(always)]
+    fn key(&self) -> Key {
+        Key::from_parts(self.word, self.index)
     }
 
     /// A sleep that gave no slack: the default one, which is one relaxed load while none is set.
@@ -95,7 +115,7 @@ impl Sleep {
 
     /// True while an entry stands for it in a wheel, fired or not.
     pub(super) fn is_registered(&self) -> bool {
-        matches!(self.state, State::Pending { .. })
+        self.state == State::Pending
     }
 
     /// Narrows its window to the part that a firing policy would choose, for this timer alone: with
@@ -132,16 +152,13 @@ impl Sleep {
 
     /// True once a poll has returned `Ready`, until the next reset.
     pub fn is_elapsed(&self) -> bool {
-        matches!(self.state, State::Done { .. })
+        self.state == State::Done
     }
 
     /// How long after its `earliest` it completed; `None` before. Measured when the completing poll read
     /// the clock.
     pub fn lateness(&self) -> Option<Duration> {
-        match self.state {
-            State::Done { late } => Some(Duration::from_nanos(late)),
-            _ => None,
-        }
+        (self.state == State::Done).then(|| Duration::from_nanos(self.word))
     }
 
     /// How long after its `latest` it completed; zero when in time, `None` before.
@@ -155,7 +172,7 @@ impl Sleep {
     pub fn is_orphaned(&self) -> bool {
         match self.state {
             State::Orphaned => true,
-            State::Done { .. } => false,
+            State::Done => false,
             _ => self.handle.manual && self.handle.is_shut_down(),
         }
     }
@@ -182,11 +199,11 @@ impl Sleep {
     }
 
     pub(crate) fn reset_span(&mut self, span: Span) {
-        if let State::Pending { key, shard } = self.state {
+        if self.state == State::Pending {
             if span.earliest != NEVER {
                 let life = self.handle.life;
                 if let Some(lane) = self.lane()
-                    && lane.reset(shard as usize, life, key, self.span, span)
+                    && lane.reset(self.shard as usize, life, self.key(), self.span, span)
                 {
                     self.span = span;
                     self.raise_stale_arm();
@@ -196,8 +213,8 @@ impl Sleep {
             self.unregister();
         }
         self.span = span;
-        if !matches!(self.state, State::Orphaned) {
-            self.state = State::Idle { look: true };
+        if self.state != State::Orphaned {
+            self.state = State::Idle;
         }
     }
 
@@ -209,15 +226,21 @@ impl Sleep {
     }
 
     /// Takes the entry out of the wheel, when there is one.
+    #[inline]
     fn unregister(&mut self) {
-        if let State::Pending { key, shard } = self.state {
-            self.state = State::Idle { look: true };
-            if let Some(lane) = self.lane() {
-                // The waker is dropped here, with no lock held.
-                drop(lane.cancel(shard as usize, self.handle.life, key, self.span));
-                self.raise_stale_arm();
-            }
+        if self.state == State::Pending {
+            self.state = State::Idle;
+            // The waker is dropped here, with no lock held.
+            drop(self.take_out());
         }
+    }
+
+    /// Takes its entry out of the wheel and returns the waker, if it is still there.
+    fn take_out(&mut self) -> Option<Waker> {
+        let lane = self.lane()?;
+        let waker = lane.cancel(self.shard as usize, self.handle.life, self.key(), self.span);
+        self.raise_stale_arm();
+        waker
     }
 
     /// Whoever operates on a driver whose arm is stale helps; else this is one load. As long as the arm
@@ -240,7 +263,8 @@ impl Sleep {
 
     #[inline]
     fn complete(&mut self, now: u64) -> Poll<()> {
-        self.state = State::Done { late: now.saturating_sub(self.span.earliest) };
+        self.word = now.saturating_sub(self.span.earliest);
+        self.state = State::Done;
         Poll::Ready(())
     }
 
@@ -263,7 +287,9 @@ impl Sleep {
             if let Some(lane) = self.lane() {
                 match lane.register(shard, life, self.span, waker) {
                     Ok(key) => {
-                        self.state = State::Pending { key, shard: shard as u16 };
+                        (self.word, self.index) = key.into_parts();
+                        self.shard = shard as u16;
+                        self.state = State::Pending;
                         if !core.is_driven() {
                             self.drive_default();
                         }
@@ -296,14 +322,9 @@ impl Sleep {
     fn drive_default(&mut self) {
         if driver::ensure_driven(self.handle).is_err() {
             std::thread::sleep(Duration::from_millis(1));
-            if let State::Pending { key, shard } = self.state {
-                let lane = self.lane();
-                let life = self.handle.life;
-                let waker = lane.and_then(|l| l.cancel(shard as usize, life, key, self.span));
-                self.state = State::Idle { look: true };
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
+            self.state = State::Idle;
+            if let Some(waker) = self.take_out() {
+                waker.wake();
             }
         }
     }
@@ -332,7 +353,8 @@ impl Sleep {
         self.register(cx.waker())
     }
 
-    fn poll_again(&mut self, cx: &mut Context<'_>, key: Key, shard: usize) -> Poll<()> {
+    fn poll_again(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let shard = self.shard as usize;
         if let Some(lane) = self.lane() {
             let now = self.handle.reading();
             if now >= self.span.earliest && now != NEVER {
@@ -342,14 +364,14 @@ impl Sleep {
                 }
                 return self.complete(now);
             }
-            match lane.poll(shard, self.handle.life, key, cx.waker()) {
+            match lane.poll(shard, self.handle.life, self.key(), cx.waker()) {
                 Polled::Pending => {
                     driver::was_pending();
                     return Poll::Pending;
                 }
                 // The wall clock was set: look at it again.
                 Polled::Fired if self.handle.clock == Clock::Realtime => {
-                    self.state = State::Idle { look: true };
+                    self.state = State::Idle;
                     return self.poll_first(cx, true);
                 }
                 // Only a clock that runs backwards fires a timer that is not due by now.
@@ -357,7 +379,7 @@ impl Sleep {
                 Polled::Gone => {}
             }
         }
-        self.state = State::Idle { look: true };
+        self.state = State::Idle;
         if !self.rehome() {
             return Poll::Pending;
         }
@@ -378,9 +400,10 @@ impl Future for Sleep {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.state {
-            State::Idle { look } => self.poll_first(cx, look),
-            State::Pending { key, shard } => self.poll_again(cx, key, shard as usize),
-            State::Done { .. } => Poll::Ready(()),
+            State::Ahead => self.poll_first(cx, false),
+            State::Idle => self.poll_first(cx, true),
+            State::Pending => self.poll_again(cx),
+            State::Done => Poll::Ready(()),
             State::Orphaned => Poll::Pending,
         }
     }

@@ -132,17 +132,14 @@ impl<T> Wheel<T> {
                     }
                     *left -= 1;
                     *fired += 1;
-                    self.slots.remove_unmerged(place | at as u32);
-                    let entry = self.entries.remove(item.entry);
-                    fire(Fired {
-                        earliest: item.earliest,
-                        latest: item.latest,
-                        value: entry.value,
-                    });
+                    self.slots.remove_unmerged(slot, place | at as u32);
+                    if let Some(value) = self.entries.take(item.entry) {
+                        fire(Fired { earliest: item.earliest, latest: item.latest, value });
+                    }
                 } else if tick_of(item.earliest) > start {
                     // Postponed in place: now it moves to where it belongs.
-                    self.slots.remove_unmerged(place | at as u32);
-                    self.place(*item);
+                    self.slots.remove_unmerged(slot, place | at as u32);
+                    self.place(item.earliest, item.latest, item.entry);
                 }
             }
             self.hand = hand;
@@ -171,7 +168,7 @@ impl<T> Wheel<T> {
         *left = left.saturating_sub(due.len());
         due.retain(|item| {
             if item.earliest > now {
-                self.place(*item);
+                self.place(item.earliest, item.latest, item.entry);
             }
             item.earliest <= now
         });
@@ -187,8 +184,9 @@ impl<T> Wheel<T> {
             }
             hand.done += 1;
             *fired += 1;
-            let entry = hand.wheel.entries.remove(item.entry);
-            fire(Fired { earliest: item.earliest, latest: item.latest, value: entry.value });
+            if let Some(value) = hand.wheel.entries.take(item.entry) {
+                fire(Fired { earliest: item.earliest, latest: item.latest, value });
+            }
         }
     }
 
@@ -205,7 +203,7 @@ impl<T> Wheel<T> {
                 self.entries.prefetch(item.entry);
             }
             for item in items.iter() {
-                self.place(*item);
+                self.place(item.earliest, item.latest, item.entry);
             }
             *left = left.saturating_sub(items.len());
         }
@@ -228,7 +226,7 @@ struct Hand<'a, T> {
 impl<T> Drop for Hand<'_, T> {
     fn drop(&mut self) {
         for item in &self.due[self.done..] {
-            self.wheel.place(*item);
+            self.wheel.place(item.earliest, item.latest, item.entry);
         }
         self.wheel.hand = std::mem::take(&mut self.due);
     }

@@ -7,9 +7,13 @@
 //!   that doubled would stall an insert for milliseconds at a million entries).
 //! - Segments are all of one size, so that finding an element is a shift and one load. They are small
 //!   enough to allocate one for a single timer: its pages cost nothing before they are written.
-//! - `Meta::live` has one bit per element and is the only truth about what is initialised: memory
-//!   behind a clear bit is never read. That is what makes giving pages back sound: the system may
-//!   zero an empty block at any time.
+//! - `Meta::live` has a bit per place that is taken. A place is taken by an element, or kept free for the
+//!   next one: the last few that were released are, so that what comes and goes touches no `Meta`.
+//! - Whoever releases a place leaves an *inert* element there, one that need not be dropped. So every
+//!   place with its bit set may be dropped, and behind a clear bit nothing is owed: the system may zero an
+//!   empty block at any time.
+//! - Places are first taken in the order of their indices. One below `high` has been written: its bytes
+//!   are those of an element, inert or not, or zero where the page went back.
 //! - A block whose last element went is *empty*. When empty resident blocks outweigh the rest,
 //!   runs of neighbouring ones go back, one system call per run, a few runs at a time.
 
@@ -24,6 +28,8 @@ const NIL: u32 = u32::MAX;
 /// Blocks of a segment (256 KiB with one page a block), as a shift.
 const SEGMENT_SHIFT: u32 = 6;
 const SEGMENT: u32 = 1 << SEGMENT_SHIFT;
+/// Places kept for what comes next.
+const KEPT: usize = 16;
 /// Empty blocks kept for the next burst, whatever the load.
 const KEEP: usize = 16;
 /// Runs handed back by one removal, so that no removal stalls for long.
@@ -33,7 +39,7 @@ const RUNS_PER_STEP: usize = 16;
 const SHORTEST_RUN: usize = 4;
 
 struct Meta {
-    /// A bit per element.
+    /// A bit per place that is taken.
     live: [u64; 2],
     /// Links of the list of blocks with a free place.
     next: u32,
@@ -54,16 +60,7 @@ impl Meta {
         self.live[0] | self.live[1] == 0
     }
 
-    /// The first element that is not live; there must be one.
-    #[inline(always)]
-    fn first_free(&self) -> u32 {
-        match !self.live[0] {
-            0 => 64 + (!self.live[1]).trailing_zeros(),
-            free => free.trailing_zeros(),
-        }
-    }
-
-    /// Clears the bit of some live element and says which.
+    /// Clears the bit of some place that is taken and says which.
     fn take_any(&mut self) -> Option<u32> {
         let word = if self.live[0] != 0 { 0 } else { 1 };
         let bits = self.live[word];
@@ -72,10 +69,21 @@ impl Meta {
     }
 }
 
+/// What takes a place where no element is.
+pub(super) trait Inert {
+    /// Dropping it does nothing.
+    const INERT: Self;
+}
+
 /// See the module's header.
-pub(super) struct Arena<E> {
+pub(super) struct Arena<E: Inert> {
     segments: Vec<NonNull<u8>>,
     meta: Vec<Meta>,
+    /// Places that were released last and are kept for the next elements, and how many.
+    kept: [u32; KEPT],
+    kept_len: usize,
+    /// Places from here on have never been written.
+    high: u32,
     /// First block with a free place.
     partial: u32,
     len: usize,
@@ -91,11 +99,11 @@ pub(super) struct Arena<E> {
 }
 
 // SAFETY: the arena owns its elements and its raw segments; it is a container like `Vec<E>`.
-unsafe impl<E: Send> Send for Arena<E> {}
+unsafe impl<E: Inert + Send> Send for Arena<E> {}
 // SAFETY: shared access hands out only `&E`.
-unsafe impl<E: Sync> Sync for Arena<E> {}
+unsafe impl<E: Inert + Sync> Sync for Arena<E> {}
 
-impl<E> Arena<E> {
+impl<E: Inert> Arena<E> {
     const PER_BLOCK: usize = {
         assert!(std::mem::align_of::<E>() <= PAGE);
         let size = if std::mem::size_of::<E>() == 0 { 1 } else { std::mem::size_of::<E>() };
@@ -129,6 +137,9 @@ impl<E> Arena<E> {
         Arena {
             segments: Vec::new(),
             meta: Vec::new(),
+            kept: [0; KEPT],
+            kept_len: 0,
+            high: 0,
             partial: NIL,
             len: 0,
             resident: 0,
@@ -180,74 +191,69 @@ impl<E> Arena<E> {
             .is_some_and(|m| m.is_live(index & Self::MASK))
     }
 
-    /// Stores `value` and returns its index, which stays its own until it is removed.
-    #[inline]
-    pub(super) fn insert(&mut self, value: E) -> u32 {
-        let index = self.vacant();
-        self.occupy(index, value);
+    /// Stores what `make` makes, which is told the element's index: its own until it is released.
+    #[inline(always)]
+    pub(super) fn insert_with(&mut self, make: impl FnOnce(u32) -> E) -> u32 {
+        let index = match self.kept_len {
+            0 => self.claim(),
+            n => {
+                self.kept_len = n - 1;
+                self.kept[(n - 1) % KEPT]
+            }
+        };
+        // Were this to panic, the place would stay taken by an inert element.
+        let element = make(index);
+        self.len += 1;
+        // SAFETY: the place exists: its block has a `meta`. It holds an inert element, which needs no drop.
+        unsafe { self.ptr(index).write(element) };
         index
     }
 
-    /// An index that is free; the next one that should be occupied.
-    #[inline(always)]
-    pub(super) fn vacant(&mut self) -> u32 {
+    /// Takes a free place, for an inert element.
+    #[inline(never)]
+    fn claim(&mut self) -> u32 {
         if self.partial == NIL {
             self.grow();
         }
         let block = self.partial;
-        block << Self::SHIFT | self.meta[block as usize].first_free()
-    }
-
-    /// Stores `value` at an index from [`Arena::vacant`].
-    #[inline(always)]
-    pub(super) fn occupy(&mut self, index: u32, value: E) {
-        let block = index >> Self::SHIFT;
-        let at = index & Self::MASK;
         let meta = &mut self.meta[block as usize];
-        assert!(!meta.is_live(at), "arena index is taken");
-        if meta.is_empty() {
-            if meta.resident {
-                self.empty -= 1;
-            } else {
-                meta.resident = true;
-                self.resident += 1;
-            }
+        let full = if meta.live[0] != Self::FULL[0] { 0 } else { 1 };
+        let at = (!meta.live[full]).trailing_zeros() + full as u32 * 64;
+        debug_assert!((at as usize) < Self::PER_BLOCK);
+        if !meta.resident {
+            meta.resident = true;
+            self.resident += 1;
+        } else if meta.is_empty() {
+            self.empty -= 1;
         }
-        meta.live[(at >> 6) as usize] |= 1 << (at & 63);
-        if meta.live == Self::FULL {
+        let word = meta.live[full] | 1 << (at & 63);
+        meta.live[full] = word;
+        // Word by word: read as a pair right after one was written, they would wait for the store.
+        if word == Self::FULL[full] && meta.live[1 - full] == Self::FULL[1 - full] {
             self.unlist(block);
         }
-        self.len += 1;
-        // SAFETY: the place exists (its block does: it has a `meta`) and its bit was clear, so nothing
-        // is overwritten that would need a drop.
-        unsafe { self.ptr(index).write(value) };
+        let index = block << Self::SHIFT | at;
+        self.high = self.high.max(index + 1);
+        // SAFETY: the block is listed, so it has a free place, and this is one: nothing there needs a drop.
+        unsafe { self.ptr(index).write(E::INERT) };
+        index
     }
 
-    /// The element at `index`, when there is one.
-    #[inline]
-    pub(super) fn get(&self, index: u32) -> Option<&E> {
-        if !self.is_live(index) {
-            return None;
-        }
-        // SAFETY: the live bit says the place is initialised, and `&self` keeps it so.
-        Some(unsafe { &*self.ptr(index) })
-    }
-
-    /// The element at `index`, when there is one.
-    #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut E> {
-        if !self.is_live(index) {
-            return None;
-        }
-        // SAFETY: as in `get`, and `&mut self` makes the access exclusive.
-        Some(unsafe { &mut *self.ptr(index) })
+    /// Where the element with this index is, or was: `None` when the place has never been written. Its
+    /// bytes are those of an element, inert or not, or zero.
+    #[inline(always)]
+    pub(super) fn written(&self, index: u32) -> Option<*mut E> {
+        // Where a block has a gap at its end, no element is there.
+        let exists = Self::PER_BLOCK == 1 << Self::SHIFT
+            || ((index & Self::MASK) as usize) < Self::PER_BLOCK;
+        (exists && index < self.high).then(|| self.ptr(index))
     }
 
     /// The element at an index the caller knows to be live.
     #[inline(always)]
     pub(super) fn at(&self, index: u32) -> &E {
         debug_assert!(self.is_live(index));
-        // SAFETY: only indices that `insert` returned and `remove` has not taken back reach this
+        // SAFETY: only indices that `insert_with` returned and `release` has not taken back reach this
         // function (checked in debug builds); such a place is initialised.
         unsafe { &*self.ptr(index) }
     }
@@ -267,26 +273,35 @@ impl<E> Arena<E> {
         prefetch(self.ptr(index));
     }
 
-    /// Takes the element at `index` out. Panics when there is none.
+    /// Gives the place of an element up. The caller has made the element inert: it is not dropped, or
+    /// dropping it does nothing.
     #[inline(always)]
-    pub(super) fn remove(&mut self, index: u32) -> E {
+    pub(super) fn release(&mut self, index: u32) {
+        debug_assert!(self.is_live(index));
+        self.len -= 1;
+        if self.kept_len < KEPT {
+            self.kept[self.kept_len] = index;
+            self.kept_len += 1;
+        } else {
+            self.free(index);
+        }
+    }
+
+    /// Frees a place that is taken.
+    #[inline(never)]
+    fn free(&mut self, index: u32) {
         let block = index >> Self::SHIFT;
         let at = index & Self::MASK;
         let meta = &mut self.meta[block as usize];
-        assert!(meta.is_live(at), "arena index is not live");
+        assert!(meta.is_live(at), "arena index is not taken");
         meta.live[(at >> 6) as usize] &= !(1 << (at & 63));
-        self.len -= 1;
         let (emptied, listed) = (meta.is_empty(), meta.listed);
-        // SAFETY: the bit was set, so the place is initialised; it is clear now, so the value is
-        // read out exactly once.
-        let value = unsafe { self.ptr(index).read() };
         if !listed {
             self.list(block);
         }
         if emptied {
             self.emptied();
         }
-        value
     }
 
     fn emptied(&mut self) {
@@ -302,12 +317,16 @@ impl<E> Arena<E> {
 
     /// Gives every empty page back to the system, one call per run of neighbours.
     pub(super) fn reap(&mut self) {
+        while self.kept_len > 0 {
+            self.kept_len -= 1;
+            self.free(self.kept[self.kept_len]);
+        }
         self.sweep = 0;
         self.hand_back(usize::MAX, 1, 0);
         self.next_step = 0;
     }
 
-    /// Hands every element out, in no order.
+    /// Hands every element out, in no order, and inert ones among them.
     pub(super) fn into_each(mut self, mut f: impl FnMut(E)) {
         for block in 0..self.meta.len() as u32 {
             while let Some(at) = self.meta[block as usize].take_any() {
@@ -399,7 +418,7 @@ impl<E> Arena<E> {
     }
 }
 
-impl<E> Drop for Arena<E> {
+impl<E: Inert> Drop for Arena<E> {
     fn drop(&mut self) {
         if std::mem::needs_drop::<E>() {
             for block in 0..self.meta.len() as u32 {
@@ -421,36 +440,69 @@ impl<E> Drop for Arena<E> {
 mod tests {
     use super::*;
 
+    impl<T> Inert for Option<T> {
+        const INERT: Self = None;
+    }
+
+    impl<const N: usize> Inert for [u64; N] {
+        const INERT: Self = [0; N];
+    }
+
+    fn put<E: Inert>(arena: &mut Arena<E>, value: E) -> u32 {
+        arena.insert_with(|_| value)
+    }
+
+    /// Leaves nothing to drop behind.
+    fn take<T>(arena: &mut Arena<Option<T>>, index: u32) -> T {
+        let value = arena.at_mut(index).take().expect("a value is there");
+        arena.release(index);
+        value
+    }
+
     #[test]
     fn indices_stay_while_others_come_and_go() {
         let mut arena = Arena::new();
         let kept: Vec<(u32, String)> = (0..5000)
             .map(|i| {
                 let value = format!("value {i}");
-                (arena.insert(value.clone()), value)
+                (put(&mut arena, Some(value.clone())), value)
             })
             .collect();
         for (i, _) in kept.iter().filter(|(i, _)| i % 3 == 0) {
-            arena.remove(*i);
+            take(&mut arena, *i);
         }
-        let more: Vec<u32> = (0..3000).map(|i| arena.insert(format!("more {i}"))).collect();
+        let more: Vec<u32> =
+            (0..3000).map(|i| put(&mut arena, Some(format!("more {i}")))).collect();
         for (i, value) in kept.iter().filter(|(i, _)| i % 3 != 0) {
-            assert_eq!(arena.get(*i), Some(value));
+            assert_eq!(arena.at(*i).as_ref(), Some(value));
         }
         for i in more {
-            assert!(arena.remove(i).starts_with("more"));
-            assert!(arena.get(i).is_none());
+            assert!(take(&mut arena, i).starts_with("more"));
         }
-        assert!(arena.get(u32::MAX).is_none());
+        let high = arena.high;
+        assert!(arena.written(high - 1).is_some());
+        assert!(arena.written(high).is_none());
+        assert!(arena.written(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn the_gap_at_the_end_of_a_block_holds_nothing() {
+        let mut arena = Arena::new();
+        let all: Vec<u32> = (0..500u64).map(|i| put(&mut arena, [i; 6])).collect();
+        assert_eq!(Arena::<[u64; 6]>::PER_BLOCK, 85);
+        assert_eq!(all[85], 128);
+        for index in 0..arena.high {
+            assert_eq!(arena.written(index).is_some(), index % 128 < 85, "{index}");
+        }
     }
 
     #[test]
     fn empty_pages_go_back_in_runs() {
         let mut arena = Arena::new();
-        let all: Vec<u32> = (0..200_000u64).map(|i| arena.insert([i, i, i, i])).collect();
+        let all: Vec<u32> = (0..200_000u64).map(|i| put(&mut arena, [i; 4])).collect();
         let full = arena.resident_bytes();
         for i in &all {
-            arena.remove(*i);
+            arena.release(*i);
         }
         arena.reap();
         assert_eq!(arena.len(), 0);
@@ -462,17 +514,17 @@ mod tests {
             arena.hand_backs()
         );
         // What went back is usable again.
-        let i = arena.insert([7; 4]);
-        assert_eq!(arena.get(i), Some(&[7; 4]));
+        let i = put(&mut arena, [7; 4]);
+        assert_eq!(arena.at(i), &[7; 4]);
     }
 
     #[test]
     fn memory_follows_load_without_being_asked() {
         let mut arena = Arena::new();
-        let all: Vec<u32> = (0..200_000u64).map(|i| arena.insert([i; 4])).collect();
+        let all: Vec<u32> = (0..200_000u64).map(|i| put(&mut arena, [i; 4])).collect();
         let full = arena.resident_bytes();
         for i in all.iter().filter(|i| **i % 1000 != 0) {
-            arena.remove(*i);
+            arena.release(*i);
         }
         assert!(arena.resident_bytes() < full / 4, "{} of {full}", arena.resident_bytes());
     }
@@ -481,9 +533,9 @@ mod tests {
     fn every_element_is_dropped_once() {
         let one = std::sync::Arc::new(());
         let mut arena = Arena::new();
-        let all: Vec<u32> = (0..1000).map(|_| arena.insert(one.clone())).collect();
+        let all: Vec<u32> = (0..1000).map(|_| put(&mut arena, Some(one.clone()))).collect();
         for i in all.iter().step_by(2) {
-            arena.remove(*i);
+            take(&mut arena, *i);
         }
         assert_eq!(std::sync::Arc::strong_count(&one), 501);
         drop(arena);

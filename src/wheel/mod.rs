@@ -34,6 +34,7 @@
 
 mod advance;
 mod arena;
+mod entry;
 #[cfg(all(test, not(loom)))]
 mod model;
 mod pop;
@@ -44,6 +45,7 @@ pub(crate) use pop::Popped;
 
 use crate::tick::{NEVER, tick_of, tick_start};
 use arena::Arena;
+use entry::Entry;
 use slots::{BITS, Item, LEVELS, NIL, RESCAN, SLOTS, Slots};
 
 /// Names an entry of one [`Wheel`]. A key is never used twice, so a stale one is harmless: every
@@ -54,11 +56,18 @@ pub struct Key {
     index: u32,
 }
 
-pub(crate) struct Entry<T> {
-    value: T,
-    sequence: u64,
-    /// Where the entry's item is (see `slots`).
-    place: u32,
+impl Key {
+    /// Of [`Key::into_parts`].
+    #[inline(always)]
+    pub(crate) fn from_parts(sequence: u64, index: u32) -> Self {
+        Key { sequence, index }
+    }
+
+    /// For owners that pack it closer than the compiler can.
+    #[inline(always)]
+    pub(crate) fn into_parts(self) -> (u64, u32) {
+        (self.sequence, self.index)
+    }
 }
 
 /// A hierarchical timing wheel of windows. See the [module's documentation](self).
@@ -131,6 +140,11 @@ impl<T> Wheel<T> {
         self.len() == 0
     }
 
+    /// Entries inserted so far.
+    pub(crate) fn inserted(&self) -> u64 {
+        self.sequence
+    }
+
     /// The latest time [`Wheel::advance`] was told, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.now
@@ -145,9 +159,10 @@ impl<T> Wheel<T> {
         self.sequence += 1;
         let sequence = self.sequence;
         let slot = self.slot_for(earliest);
-        let index = self.entries.vacant();
-        let place = self.slots.push(slot, Item { earliest, latest, entry: index });
-        self.entries.occupy(index, Entry { value, sequence, place });
+        let slots = &mut self.slots;
+        let index = self.entries.insert_with(|index| {
+            Entry::new(value, sequence, slot, slots.push(slot, earliest, latest, index))
+        });
         self.bound = self.bound.min(latest);
         Key { sequence, index }
     }
@@ -155,27 +170,31 @@ impl<T> Wheel<T> {
     /// Takes the entry out, if it is still pending. Constant time.
     #[inline]
     pub fn cancel(&mut self, key: Key) -> Option<T> {
-        let place = self.find(key)?;
-        let item = self.slots.remove(place, &mut self.entries);
-        if item.latest == self.bound {
+        let entry = self.entries.find_mut(key)?;
+        let (slot, place) = (entry.slot as usize, entry.place);
+        let value = entry.vacate();
+        let latest = self.slots.remove(slot, place, &mut self.entries);
+        self.entries.release(key.index);
+        if latest == self.bound {
             self.bound_fresh = false;
         }
-        Some(self.entries.remove(key.index).value)
+        value
     }
 
     /// Moves a pending entry to another window; false when it is no longer pending. Constant time.
     /// Among entries of the same tick the place of one that was reset is not promised.
     #[inline]
     pub fn reset(&mut self, key: Key, earliest: u64, latest: u64) -> bool {
-        let Some(place) = self.find(key) else { return false };
+        let Some(entry) = self.entries.find(key) else { return false };
+        let (slot, place) = (entry.slot as usize, entry.place);
         let latest = latest.max(earliest);
         let before = self.slots.item(place);
         if earliest >= before.earliest {
             // Later: the slot is looked at in time for the new window, and then places it anew.
             self.slots.postpone(place, earliest, latest);
         } else {
-            self.slots.remove(place, &mut self.entries);
-            self.place(Item { earliest, latest, entry: key.index });
+            self.slots.remove(slot, place, &mut self.entries);
+            self.place(earliest, latest, key.index);
         }
         if before.latest == self.bound && latest != before.latest {
             self.bound_fresh = false;
@@ -186,23 +205,23 @@ impl<T> Wheel<T> {
 
     /// True while the entry is pending.
     pub fn contains(&self, key: Key) -> bool {
-        self.find(key).is_some()
+        self.entries.find(key).is_some()
     }
 
     /// The entry's value, while it is pending.
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.entries.get(key.index).filter(|e| e.sequence == key.sequence).map(|e| &e.value)
+        self.entries.find(key)?.value()
     }
 
     /// The entry's value, while it is pending.
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.entries.get_mut(key.index).filter(|e| e.sequence == key.sequence).map(|e| &mut e.value)
+        self.entries.find_mut(key)?.value_mut()
     }
 
     /// The entry's window `(earliest, latest)` in nanoseconds, while it is pending.
     pub fn window(&self, key: Key) -> Option<(u64, u64)> {
-        let item = self.slots.item(self.find(key)?);
+        let item = self.slots.item(self.entries.find(key)?.place);
         Some((item.earliest, item.latest))
     }
 
@@ -330,21 +349,17 @@ impl<T> Wheel<T> {
         let fresh =
             Wheel { now: self.now, cursor: self.cursor, sequence: self.sequence, ..Wheel::new() };
         let Wheel { entries, .. } = std::mem::replace(self, fresh);
-        entries.into_each(|entry| f(entry.value));
-    }
-
-    #[inline]
-    fn find(&self, key: Key) -> Option<u32> {
-        let entry = self.entries.get(key.index)?;
-        (entry.sequence == key.sequence).then_some(entry.place)
+        entries.into_each(|entry| entry.into_value().into_iter().for_each(&mut f));
     }
 
     /// Puts an item where its `earliest` belongs and tells its entry.
     #[inline]
-    fn place(&mut self, item: Item) {
-        let slot = self.slot_for(item.earliest);
-        let place = self.slots.push(slot, item);
-        self.entries.at_mut(item.entry).place = place;
+    fn place(&mut self, earliest: u64, latest: u64, entry: u32) {
+        let slot = self.slot_for(earliest);
+        let place = self.slots.push(slot, earliest, latest, entry);
+        let entry = self.entries.at_mut(entry);
+        entry.place = place;
+        entry.slot = slot as u16;
     }
 
     #[inline]

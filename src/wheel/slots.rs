@@ -10,8 +10,8 @@
 //!   marked stale. Removing or postponing the item that set it marks it stale; only a rescan makes it
 //!   exact again. It is never before the slot starts.
 
-use super::Entry;
-use super::arena::Arena;
+use super::arena::{Arena, Inert};
+use super::entry::Entry;
 use crate::tick::NEVER;
 use std::mem::MaybeUninit;
 
@@ -36,6 +36,8 @@ pub(super) struct Item {
 
 const HOLE: Item = Item { earliest: 0, latest: 0, entry: NIL };
 
+/// In this order: the header shares a cache line with the first items.
+#[repr(C)]
 pub(super) struct Chunk {
     prev: u32,
     next: u32,
@@ -49,7 +51,26 @@ pub(super) struct Chunk {
     items: [MaybeUninit<Item>; ITEMS],
 }
 
+impl Inert for Chunk {
+    const INERT: Self = Chunk {
+        prev: NIL,
+        next: NIL,
+        slot: 0,
+        used: 0,
+        live: 0,
+        items: [const { MaybeUninit::uninit() }; ITEMS],
+    };
+}
+
 impl Chunk {
+    /// With one item.
+    #[inline(always)]
+    fn new(prev: u32, slot: u16, first: Item) -> Self {
+        let mut items = [const { MaybeUninit::uninit() }; ITEMS];
+        items[0].write(first);
+        Chunk { prev, next: NIL, slot, used: 1, live: 1, items }
+    }
+
     #[inline(always)]
     fn items(&self) -> &[Item] {
         debug_assert!(self.used as usize <= ITEMS);
@@ -104,9 +125,6 @@ const EMPTY: List = List { min_latest: NEVER, head: NIL, tail: NIL, live: 0 };
 
 pub(super) struct Slots {
     chunks: Arena<Chunk>,
-    /// A chunk that belongs to no list: the last one that a list gave up, for the next that needs one. A
-    /// lone timer that comes and goes then costs the arena nothing.
-    spare: u32,
     lists: Box<[List; COUNT]>,
     occupied: [u64; LEVELS],
     stale: [u64; LEVELS],
@@ -116,7 +134,6 @@ impl Slots {
     pub(super) fn new() -> Self {
         Slots {
             chunks: Arena::new(),
-            spare: NIL,
             lists: Box::new([EMPTY; COUNT]),
             occupied: [0; LEVELS],
             stale: [0; LEVELS],
@@ -154,67 +171,32 @@ impl Slots {
         self.chunks.at(place >> 6).items()[(place & 63) as usize]
     }
 
-    /// Appends an item and returns its place.
+    /// Appends an item and returns its place. The parts come one by one: put together and read as a whole
+    /// right after, they would wait for their stores.
     #[inline(always)]
-    pub(super) fn push(&mut self, slot: usize, item: Item) -> u32 {
+    pub(super) fn push(&mut self, slot: usize, earliest: u64, latest: u64, entry: u32) -> u32 {
         let list = &mut self.lists[slot];
         if list.tail != NIL {
             let chunk = self.chunks.at_mut(list.tail);
             if (chunk.used as usize) < ITEMS {
                 list.live += 1;
-                list.min_latest = list.min_latest.min(item.latest);
-                return list.tail << 6 | chunk.push(item);
+                list.min_latest = list.min_latest.min(latest);
+                return list.tail << 6 | chunk.push(Item { earliest, latest, entry });
             }
         }
-        self.push_chunk(slot, item)
-    }
-
-    /// A chunk of no list; its header is the caller's to fill in.
-    #[inline]
-    fn take_chunk(&mut self) -> u32 {
-        match std::mem::replace(&mut self.spare, NIL) {
-            NIL => {
-                let new = self.chunks.insert(Chunk {
-                    prev: NIL,
-                    next: NIL,
-                    slot: 0,
-                    used: 0,
-                    live: 0,
-                    items: [const { MaybeUninit::uninit() }; ITEMS],
-                });
-                assert!(new < NIL >> 6, "more than 2^32 places in one wheel");
-                new
-            }
-            spare => spare,
-        }
-    }
-
-    /// Gives up a chunk that has left its list.
-    #[inline]
-    fn drop_chunk(&mut self, id: u32) {
-        match self.spare {
-            NIL => self.spare = id,
-            _ => {
-                self.chunks.remove(id);
-            }
-        }
+        self.push_chunk(slot, earliest, latest, entry)
     }
 
     /// Appends a chunk with this item in it.
-    fn push_chunk(&mut self, slot: usize, item: Item) -> u32 {
-        let prev = self.lists[slot].tail;
-        let new = self.take_chunk();
-        let chunk = self.chunks.at_mut(new);
-        chunk.prev = prev;
-        chunk.next = NIL;
-        chunk.slot = slot as u16;
-        chunk.used = 0;
-        chunk.live = 0;
-        let at = self.chunks.at_mut(new).push(item);
+    fn push_chunk(&mut self, slot: usize, earliest: u64, latest: u64, entry: u32) -> u32 {
         let list = &mut self.lists[slot];
+        let prev = list.tail;
+        let item = Item { earliest, latest, entry };
+        let new = self.chunks.insert_with(|_| Chunk::new(prev, slot as u16, item));
+        assert!(new < NIL >> 6, "more than 2^32 places in one wheel");
         list.tail = new;
         list.live += 1;
-        list.min_latest = list.min_latest.min(item.latest);
+        list.min_latest = list.min_latest.min(latest);
         match prev {
             NIL => {
                 list.head = new;
@@ -222,7 +204,7 @@ impl Slots {
             }
             p => self.chunks.at_mut(p).next = new,
         }
-        new << 6 | at
+        new << 6
     }
 
     /// Changes an item in place. The caller knows that it may stay in its slot: it moves later.
@@ -242,36 +224,53 @@ impl Slots {
         }
     }
 
-    /// Takes the item at `place` out and keeps its list dense.
+    /// Takes the item at `place` out and keeps its list dense. Returns its `latest`, or the bound of a slot
+    /// that it leaves empty.
     #[inline(always)]
-    pub(super) fn remove<T>(&mut self, place: u32, entries: &mut Arena<Entry<T>>) -> Item {
-        let (item, live) = self.take(place);
+    pub(super) fn remove<T>(
+        &mut self,
+        slot: usize,
+        place: u32,
+        entries: &mut Arena<Entry<T>>,
+    ) -> u64 {
+        let (latest, live) = self.take(slot, place);
         // Now and then, so that a chunk which cannot be merged is not tried at every removal.
         if live <= ITEMS / 2 && live % 4 == 1 {
             self.merge(place >> 6, entries);
         }
-        item
+        latest
     }
 
     /// Takes the item at `place` out of a list that is being emptied.
     #[inline(always)]
-    pub(super) fn remove_unmerged(&mut self, place: u32) {
-        self.take(place);
+    pub(super) fn remove_unmerged(&mut self, slot: usize, place: u32) {
+        self.take(slot, place);
     }
 
-    /// Makes the item a hole; also says how many items its chunk has left.
+    /// Makes the item a hole; returns its `latest` (as `remove` does) and how many items its chunk has left.
     #[inline(always)]
-    fn take(&mut self, place: u32) -> (Item, usize) {
+    fn take(&mut self, slot: usize, place: u32) -> (u64, usize) {
         let id = place >> 6;
         let at = (place & 63) as usize;
+        let list = &mut self.lists[slot];
+        if list.live == 1 {
+            // The chunk goes with it, unread.
+            let bound = list.min_latest;
+            *list = EMPTY;
+            self.chunks.release(id);
+            self.clear_marks(slot);
+            return (bound, 0);
+        }
+        list.live -= 1;
+        let min_latest = list.min_latest;
         let chunk = self.chunks.at_mut(id);
-        let slot = chunk.slot as usize;
+        debug_assert_eq!(chunk.slot as usize, slot);
         chunk.live -= 1;
         let live = chunk.live as usize;
         let used = chunk.used as usize;
         let hole = &mut chunk.items_mut()[at];
-        let item = *hole;
-        debug_assert_ne!(item.entry, NIL);
+        let latest = hole.latest;
+        debug_assert_ne!(hole.entry, NIL);
         hole.entry = NIL;
         if at + 1 == used {
             // Holes at the end are room again.
@@ -280,29 +279,19 @@ impl Slots {
                 chunk.trim();
             }
         }
-        let list = &mut self.lists[slot];
-        list.live -= 1;
-        if list.live == 0 {
-            *list = EMPTY;
-            self.drop_chunk(id);
-            self.clear_marks(slot);
-        } else {
-            let forced = item.latest == list.min_latest;
-            if live == 0 {
-                self.unlink(id);
-            }
-            if forced {
-                self.mark_stale(slot);
-            }
+        if live == 0 {
+            self.unlink(id);
         }
-        (item, live)
+        if latest == min_latest {
+            self.mark_stale(slot);
+        }
+        (latest, live)
     }
 
     fn clear_marks(&mut self, slot: usize) {
         let bit = 1 << (slot % SLOTS);
         self.occupied[slot / SLOTS] &= !bit;
         self.stale[slot / SLOTS] &= !bit;
-        self.lists[slot].min_latest = NEVER;
     }
 
     fn unlink(&mut self, id: u32) {
@@ -316,7 +305,7 @@ impl Slots {
             NIL => self.lists[slot].tail = prev,
             n => self.chunks.at_mut(n).prev = prev,
         }
-        self.drop_chunk(id);
+        self.chunks.release(id);
     }
 
     /// Merges chunk `id` with a neighbour when both fit into one.
@@ -375,6 +364,7 @@ impl Slots {
         self.lists[slot].live -= chunk.live as u32;
         self.unlink(id);
         if self.lists[slot].live == 0 {
+            self.lists[slot].min_latest = NEVER;
             self.clear_marks(slot);
         } else {
             self.mark_stale(slot);
@@ -418,10 +408,6 @@ impl Slots {
     }
 
     pub(super) fn reap(&mut self) {
-        let spare = std::mem::replace(&mut self.spare, NIL);
-        if spare != NIL {
-            self.chunks.remove(spare);
-        }
         self.chunks.reap();
     }
 }
