@@ -188,15 +188,15 @@ impl<T> Wheel<T> {
         let Some(entry) = self.entries.find(key) else { return false };
         let (slot, place) = (entry.slot as usize, entry.place);
         let latest = latest.max(earliest);
-        let before = self.slots.item(place);
-        if earliest >= before.earliest {
-            // Later: the slot is looked at in time for the new window, and then places it anew.
-            self.slots.postpone(place, earliest, latest);
-        } else {
-            self.slots.remove(slot, place, &mut self.entries);
-            self.place(earliest, latest, key.index);
-        }
-        if before.latest == self.bound && latest != before.latest {
+        let before = match self.slots.postpone(slot, place, earliest, latest) {
+            Some(before) => before,
+            None => {
+                let before = self.slots.remove(slot, place, &mut self.entries);
+                self.place(earliest, latest, key.index);
+                before
+            }
+        };
+        if before == self.bound && latest != before {
             self.bound_fresh = false;
         }
         self.bound = self.bound.min(latest);

@@ -207,12 +207,21 @@ impl Slots {
         new << 6
     }
 
-    /// Changes an item in place. The caller knows that it may stay in its slot: it moves later.
-    #[inline]
-    pub(super) fn postpone(&mut self, place: u32, earliest: u64, latest: u64) {
+    /// Moves an item in place when it moves later: the slot is looked at in time, and then places it anew.
+    /// Returns what its `latest` was, or `None` when it moves earlier: then nothing has changed.
+    #[inline(always)]
+    pub(super) fn postpone(
+        &mut self,
+        slot: usize,
+        place: u32,
+        earliest: u64,
+        latest: u64,
+    ) -> Option<u64> {
         let chunk = self.chunks.at_mut(place >> 6);
-        let slot = chunk.slot as usize;
         let item = &mut chunk.items_mut()[(place & 63) as usize];
+        if earliest < item.earliest {
+            return None;
+        }
         let before = item.latest;
         item.earliest = earliest;
         item.latest = latest;
@@ -222,6 +231,7 @@ impl Slots {
         } else if before == list.min_latest && latest != before {
             self.mark_stale(slot);
         }
+        Some(before)
     }
 
     /// Takes the item at `place` out and keeps its list dense. Returns its `latest`, or the bound of a slot
