@@ -249,6 +249,8 @@ pub(crate) mod plant {
         CancelTwice,
         /// A shutdown empties a shard before it closes it.
         DrainThenClose,
+        /// A shutdown says that a shard is empty without saying that the driver has gone.
+        CloseRelaxed,
         /// A condvar's waiter believes its clock although a notify has taken it off the list.
         TrustTheClock,
         /// A waiter that goes without using its notify does not pass it on.

@@ -20,9 +20,7 @@ use super::firing::{Firing, aligned};
 use crate::metrics::{Lateness, Metrics};
 use crate::park::KernelTimer;
 use crate::primitive::plant::{Bug, planted};
-use crate::primitive::{
-    AtomicBool, AtomicU8, AtomicU64, BriefLock, CachePadded, Ordering::Relaxed,
-};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU64, BriefLock, CachePadded, Ordering::*};
 use crate::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 use crate::window::Span;
@@ -49,8 +47,12 @@ pub(crate) struct Lane<K> {
 }
 
 struct Shard {
+    /// Written with release: whoever sees that it has passed a timer also sees when (`turned`), or that
+    /// the driver has gone.
     earliest: AtomicU64,
     latest: AtomicU64,
+    /// The reading with which the last turn came here.
+    turned: AtomicU64,
     /// `latest` is the bound of an entry that has gone.
     stale: AtomicBool,
     /// `latest` is of a crowded slot, and perhaps too early.
@@ -89,6 +91,7 @@ impl<K: KernelTimer> Lane<K> {
             CachePadded(Shard {
                 earliest: AtomicU64::new(NEVER),
                 latest: AtomicU64::new(NEVER),
+                turned: AtomicU64::new(0),
                 stale: AtomicBool::new(false),
                 rough: AtomicBool::new(false),
                 state: BriefLock::new(ShardState {
@@ -129,7 +132,8 @@ impl<K: KernelTimer> Lane<K> {
                     state = shard.state.lock();
                 }
                 state.life = NOBODY;
-                shard.earliest.store(NEVER, Relaxed);
+                let order = if planted(Bug::CloseRelaxed) { Relaxed } else { Release };
+                shard.earliest.store(NEVER, order);
                 shard.latest.store(NEVER, Relaxed);
                 std::mem::take(&mut state.wheel)
             };
@@ -217,11 +221,15 @@ impl<K: KernelTimer> Lane<K> {
         true
     }
 
-    /// True when nothing with this `earliest` can be pending in the shard any more, which is seen without
-    /// its lock: the bound was at or below it since it was inserted, and passes it only when it has left.
+    /// When nothing with this `earliest` can be pending in the shard any more, the reading with which a turn
+    /// has fired it, or that of a later turn. This is seen without the lock: the bound was at or below
+    /// `earliest` since it was inserted, and passes it only when it has left.
+    ///
+    /// The end of the driver empties the shard, too: ask for its life after this, not before.
     #[inline]
-    pub(crate) fn has_passed(&self, shard: usize, earliest: u64) -> bool {
-        self.shard(shard).earliest.load(Relaxed) > earliest
+    pub(crate) fn passed_at(&self, shard: usize, earliest: u64) -> Option<u64> {
+        let shard = self.shard(shard);
+        (shard.earliest.load(Acquire) > earliest).then(|| shard.turned.load(Relaxed))
     }
 
     /// Asks after an entry and leaves `waker` with it when it is pending.
@@ -287,6 +295,7 @@ impl<K: KernelTimer> Lane<K> {
                 let more = {
                     let mut state = shard.state.lock();
                     let ShardState { wheel, lateness, .. } = &mut *state;
+                    shard.turned.store(now, Relaxed);
                     let step = wheel.advance(now, BATCH, |fired| {
                         lateness.record(now, fired.earliest, fired.latest);
                         batch.push(fired.value);
@@ -484,7 +493,7 @@ impl Shard {
     #[inline(always)]
     fn lower(&self, span: Span) -> bool {
         if span.earliest < self.earliest.load(Relaxed) {
-            self.earliest.store(span.earliest, Relaxed);
+            self.earliest.store(span.earliest, Release);
         }
         let lowered = span.latest < self.latest.load(Relaxed);
         if lowered {
@@ -508,6 +517,6 @@ impl Shard {
         self.stale.store(false, Relaxed);
         self.rough.store(!exact, Relaxed);
         self.latest.store(latest, Relaxed);
-        self.earliest.store(wheel.first_due(), Relaxed);
+        self.earliest.store(wheel.first_due(), Release);
     }
 }

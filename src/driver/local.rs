@@ -87,6 +87,8 @@ pub(crate) struct Local {
     closed: Cell<bool>,
     /// At or below every pending `earliest`.
     due: Cell<u64>,
+    /// The reading of the last turn.
+    turned: Cell<u64>,
 }
 
 struct State {
@@ -140,10 +142,11 @@ impl Local {
         self.state.borrow_mut().wheel.reset(key, span.earliest, span.latest)
     }
 
-    /// True when nothing with this `earliest` can be pending any more.
+    /// When nothing with this `earliest` can be pending any more, the reading with which a turn has fired it,
+    /// or that of a later turn.
     #[inline]
-    pub(crate) fn has_passed(&self, earliest: u64) -> bool {
-        self.due.get() > earliest
+    pub(crate) fn passed_at(&self, earliest: u64) -> Option<u64> {
+        (self.due.get() > earliest).then(|| self.turned.get())
     }
 
     /// True while the entry is pending; then it has `waker`.
@@ -169,6 +172,7 @@ impl Local {
         let mut turn = Turn::default();
         let mut left = TURN_BUDGET;
         self.state.borrow_mut().counters.turns += 1;
+        self.turned.set(now);
         loop {
             let more = {
                 let mut state = self.state.borrow_mut();
@@ -283,6 +287,7 @@ impl LocalDriver {
                 manual,
                 closed: Cell::new(false),
                 due: Cell::new(0),
+                turned: Cell::new(0),
             }),
             park,
             bell: Arc::new(Bell::new(alarm.clone())),

@@ -18,7 +18,11 @@ use crate::primitive::plant::{Bug, planted};
 #[cfg(loom)]
 use crate::primitive::test::finds;
 use crate::primitive::test::model;
-use crate::primitive::{AtomicBool, AtomicU64, Ordering::SeqCst, thread};
+use crate::primitive::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    thread,
+};
 use crate::tick::NEVER;
 use crate::window::Span;
 use std::sync::Arc;
@@ -372,6 +376,49 @@ fn a_shutdown_races_with_everything() {
 #[test]
 fn a_shutdown_that_drains_before_it_closes_is_found() {
     finds(Bug::DrainThenClose, shutdown_and_all);
+}
+
+/// A poll that looks without the lock, as a sleep's does, while a turn fires its timer or the driver ends.
+fn look_and(ends: bool) {
+    let world = World::new(Host::Parks);
+    let life = Arc::new(AtomicU64::new(LIFE));
+    world.lane.register(SHARD, LIFE, at(5), noop()).unwrap();
+    let owner = {
+        let (world, life) = (world.clone(), life.clone());
+        thread::spawn(move || {
+            if ends {
+                life.store(0, Relaxed);
+                world.lane.close(drop);
+            } else {
+                let mut batch = WakeBatch::default();
+                assert_eq!(world.lane.turn(6 * UNIT, &mut batch).fired, 1);
+                batch.wake();
+            }
+        })
+    };
+    if let Some(turned) = world.lane.passed_at(SHARD, at(5).earliest)
+        && life.load(Relaxed) == LIFE
+    {
+        assert!(!ends, "the driver ended and fired nothing");
+        assert_eq!(turned, 6 * UNIT);
+    }
+    owner.join().unwrap();
+}
+
+#[test]
+fn a_look_without_the_lock_races_with_the_fire() {
+    model(|| look_and(false));
+}
+
+#[test]
+fn a_look_without_the_lock_races_with_a_shutdown() {
+    model(|| look_and(true));
+}
+
+#[cfg(loom)]
+#[test]
+fn a_shutdown_that_hides_the_end_is_found() {
+    finds(Bug::CloseRelaxed, || look_and(true));
 }
 
 /// Stands in for the descriptor that ends a wait.

@@ -232,12 +232,13 @@ impl LocalSleep {
         if self.local.is_closed() {
             return self.move_over(cx);
         }
+        // Mostly a turn has fired it.
+        if let Some(at) = self.local.passed_at(self.span.earliest) {
+            return self.complete(at);
+        }
         let now = self.local.now();
         if now >= self.span.earliest && now != NEVER {
-            // Mostly a turn has fired it, and then there is nothing to take out.
-            if !self.local.has_passed(self.span.earliest) {
-                self.unregister();
-            }
+            self.unregister();
             return self.complete(now);
         }
         if self.local.poll(self.key(), cx.waker()) {

@@ -155,8 +155,9 @@ impl Sleep {
         self.state == State::Done
     }
 
-    /// How long after its `earliest` it completed; `None` before. Measured when the completing poll read
-    /// the clock.
+    /// How long after its `earliest` it completed; `None` before. It completes with the turn that fires it, or
+    /// with the poll that finds it due: what passes between that turn and its task's next poll does not
+    /// count.
     pub fn lateness(&self) -> Option<Duration> {
         (self.state == State::Done).then(|| Duration::from_nanos(self.word))
     }
@@ -356,12 +357,16 @@ impl Sleep {
     fn poll_again(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let shard = self.shard as usize;
         if let Some(lane) = self.lane() {
+            // Mostly a turn has fired it. (On the wall clock the turn may have been before it was set back.)
+            if let Some(at) = lane.passed_at(shard, self.span.earliest)
+                && self.handle.clock != Clock::Realtime
+                && self.handle.core.is_alive(self.handle.life)
+            {
+                return self.complete(at);
+            }
             let now = self.handle.reading();
             if now >= self.span.earliest && now != NEVER {
-                // Mostly a turn has fired it, and then there is nothing to take out.
-                if !lane.has_passed(shard, self.span.earliest) {
-                    self.unregister();
-                }
+                self.unregister();
                 return self.complete(now);
             }
             match lane.poll(shard, self.handle.life, self.key(), cx.waker()) {

@@ -3,17 +3,20 @@
 //! Ground rules:
 //! - Slots are handled in the order of time, a slot's items in the order of insertion; so entries
 //!   come out by tick, then by insertion.
-//! - A slot of at most [`BATCH`] items is settled in one go: what is due fires, sorted by tick, the
-//!   rest is placed below. A larger one is split level by level, at most `limit` items a call, and
-//!   remembers in `splitting` where it is. While it is, entries of its range queue up at its end, so
-//!   that none overtakes an older one.
+//! - A slot of few items ([`FEW`], or [`FEW_TICKS`] where it spans but 64 ticks) is settled in one go: what
+//!   is due fires, sorted by tick, the rest is placed below. A larger one is split level by level, at
+//!   most `limit` items a call, and remembers in `splitting` where it is. While it is, entries of its
+//!   range queue up at its end, so that none overtakes an older one.
 
 use super::slots::{BITS, Item, LEVELS, NIL, SLOTS};
 use super::{Splitting, Wheel};
 use crate::tick::tick_of;
 
 /// Items of a slot that are settled at once. This many fit the sort's buffer on the stack.
-const BATCH: usize = 160;
+const FEW: usize = 160;
+/// The same for a slot of level 1, whose items are sorted by counting: splitting it would write every
+/// entry once more, in random order. Some 50 us of work at most.
+const FEW_TICKS: usize = 1024;
 /// How far ahead entries are fetched: about a memory access's worth of work.
 const AHEAD: usize = 8;
 
@@ -43,7 +46,7 @@ impl<T> Wheel<T> {
     /// `earliest` to the tick, ties in the order of insertion. A `now` before an earlier one acts as
     /// that earlier one: the wheel never moves back.
     ///
-    /// Fires or moves about `limit` entries (at most 160 more), then returns with `more` set; entries
+    /// Fires or moves about `limit` entries (at most 1,024 more), then returns with `more` set; entries
     /// inserted in between may be handed out by the following calls.
     ///
     /// If `fire` panics, that entry is gone and the others stay.
@@ -83,10 +86,10 @@ impl<T> Wheel<T> {
                     // What is left in this slot comes later within the tick.
                     break false;
                 }
-            } else if self.slots.live(slot) as usize <= BATCH {
+            } else if self.slots.live(slot) as usize <= if level == 1 { FEW_TICKS } else { FEW } {
                 let last = start | ((1u64 << (BITS * level as u32)) - 1);
                 self.cursor = if last >= present { present } else { start };
-                self.settle_slot(slot, now, &mut left, &mut fired, &mut fire);
+                self.settle_slot(slot, last, now, &mut left, &mut fired, &mut fire);
             } else {
                 self.cursor = start;
                 self.splitting = Some(Splitting { slot, level, start });
@@ -155,6 +158,7 @@ impl<T> Wheel<T> {
     fn settle_slot(
         &mut self,
         slot: usize,
+        last: u64,
         now: u64,
         left: &mut usize,
         fired: &mut usize,
@@ -167,16 +171,17 @@ impl<T> Wheel<T> {
         }
         *left = left.saturating_sub(due.len());
         due.retain(|item| {
-            if item.earliest > now {
+            // One that was postponed past the slot has its turn after those of the slots in between.
+            let stays = item.earliest <= now && tick_of(item.earliest) <= last;
+            if !stays {
                 self.place(item.earliest, item.latest, item.entry);
             }
-            item.earliest <= now
+            stays
         });
+        self.sort_by_tick(&mut due, slot < 2 * SLOTS);
         for item in due.iter().take(AHEAD) {
             self.entries.prefetch(item.entry);
         }
-        // Stable: equal ticks keep the order of insertion.
-        due.sort_by_key(|item| tick_of(item.earliest));
         let mut hand = Hand { wheel: self, due, done: 0 };
         while let Some(&item) = hand.due.get(hand.done) {
             if let Some(ahead) = hand.due.get(hand.done + AHEAD) {
@@ -188,6 +193,30 @@ impl<T> Wheel<T> {
                 fire(Fired { earliest: item.earliest, latest: item.latest, value });
             }
         }
+    }
+
+    /// Stable: equal ticks keep the order of insertion. `close`: all are of one run of 64 ticks.
+    fn sort_by_tick(&mut self, items: &mut Vec<Item>, close: bool) {
+        if !close || items.len() < SLOTS {
+            return items.sort_by_key(|item| tick_of(item.earliest));
+        }
+        let tick = |item: &Item| tick_of(item.earliest) as usize % SLOTS;
+        let mut next = [0usize; SLOTS + 1];
+        for item in items.iter() {
+            next[tick(item) + 1] += 1;
+        }
+        for at in 1..SLOTS {
+            next[at] += next[at - 1];
+        }
+        let sorted = &mut self.sorted;
+        sorted.clear();
+        sorted.extend_from_slice(items);
+        for item in items.iter() {
+            let place = &mut next[tick(item)];
+            sorted[*place] = *item;
+            *place += 1;
+        }
+        std::mem::swap(items, sorted);
     }
 
     /// Places up to `left` items of the slot being split on lower levels.

@@ -86,6 +86,8 @@ pub struct Wheel<T> {
     sequence: u64,
     /// Items taken from a slot and not yet placed: empty between calls.
     hand: Vec<Item>,
+    /// Where they are sorted.
+    sorted: Vec<Item>,
     /// A lower bound of the smallest `latest`.
     bound: u64,
     /// No entry has left since `bound` was found.
@@ -124,6 +126,7 @@ impl<T> Wheel<T> {
             splitting: None,
             sequence: 0,
             hand: Vec::new(),
+            sorted: Vec::new(),
             bound: NEVER,
             bound_fresh: true,
             bound_rough: false,
@@ -324,7 +327,8 @@ impl<T> Wheel<T> {
     pub fn reap(&mut self) {
         self.entries.reap();
         self.slots.reap();
-        self.hand.shrink_to(0);
+        self.hand = Vec::new();
+        self.sorted = Vec::new();
     }
 
     /// Bytes of pages that hold, or recently held, entries.

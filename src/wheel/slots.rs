@@ -370,7 +370,11 @@ impl Slots {
     pub(super) fn pop_chunk(&mut self, slot: usize, into: &mut Vec<Item>) {
         let id = self.lists[slot].head;
         let chunk = self.chunks.at(id);
-        into.extend(chunk.items().iter().filter(|i| i.entry != NIL));
+        if chunk.live == chunk.used {
+            into.extend_from_slice(chunk.items());
+        } else {
+            into.extend(chunk.items().iter().filter(|i| i.entry != NIL));
+        }
         self.lists[slot].live -= chunk.live as u32;
         self.unlink(id);
         if self.lists[slot].live == 0 {
