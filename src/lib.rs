@@ -51,8 +51,9 @@
 //! 6. **Total.** No input panics, hangs or wraps: zero, the past, `Duration::MAX`, inverted ranges, a clock
 //!    that steps. A deadline past the clock's end (584 years) never fires.
 //! 7. **Exact by default.** [`sleep`] has no slack unless a default was set ([`tunables::default_slack`]).
-//! 8. **Order.** Within a turn and a shard by `earliest`, to the wheel's tick of 1.024 us, ties by insertion;
-//!    no order across shards. (A thread's timers go to one shard.)
+//! 8. **Order.** Within a shard and a batch of a turn (256 timers), those whose `latest` has come are woken before
+//!    those that merely may fire; both by `earliest`, to the wheel's tick of 1.024 us, ties by insertion. No order
+//!    across shards. (A thread's timers go to one shard.)
 //! 9. **Life after the driver.** When its driver is gone a pending sleep is woken once and registers with the
 //!    default driver at its next poll; on a manual clock it stays pending, and [`Sleep::is_orphaned`] says so.
 //!    After a fork a child never locks, reads or arms the parent's driver: its timers register with its own.

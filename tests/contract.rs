@@ -3,10 +3,10 @@
 
 mod cases_util;
 
-use cases_util::{counter, ms, poll};
+use cases_util::{counter, ms, on_wake, poll};
 use slackwheel::*;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -169,4 +169,58 @@ fn a_ring_that_comes_too_late_is_no_wakeup() {
     }
     stop.store(1, Ordering::SeqCst);
     notifier.join().unwrap();
+}
+
+/// Which sleeps `turn` wakes, as indices, in the order of the calls.
+fn order_of_wakes<F: Future<Output = ()> + Unpin>(
+    mut sleeps: Vec<F>,
+    turn: impl FnOnce() -> Turn,
+) -> Vec<usize> {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    for (i, sleep) in sleeps.iter_mut().enumerate() {
+        let calls = calls.clone();
+        assert!(poll(sleep, &on_wake(move || calls.lock().unwrap().push(i))).is_pending());
+    }
+    assert_eq!(turn().fired, sleeps.len());
+    calls.lock().unwrap().clone()
+}
+
+/// The order in which a turn at 100 ms wakes timers with these windows, in milliseconds.
+fn order_at_100(windows: &[(u64, u64)]) -> Vec<usize> {
+    let (mut driver, clock) = Driver::manual();
+    let h = driver.handle();
+    let sleeps = windows.iter().map(|(a, b)| h.sleep_range(ms(*a), ms(*b))).collect();
+    let order = order_of_wakes(sleeps, || {
+        clock.advance(ms(100));
+        driver.turn()
+    });
+    let (mut driver, clock) = LocalDriver::manual();
+    let h = driver.handle();
+    let sleeps = windows.iter().map(|(a, b)| h.sleep_range(ms(*a), ms(*b))).collect();
+    let local = order_of_wakes(sleeps, || {
+        clock.advance(ms(100));
+        driver.turn()
+    });
+    assert_eq!(order, local);
+    order
+}
+
+#[test]
+fn due_timers_are_woken_before_those_that_merely_may_fire() {
+    // The last made may fire first.
+    let mut windows: Vec<(u64, u64)> = (0..90).map(|i| (99 - i, 149 - i + 50)).collect();
+    // The exact one forces the wakeup.
+    windows.push((100, 100));
+    // Wide, but its `latest` has come, too.
+    windows.push((5, 100));
+    let order: Vec<usize> = [91, 90].into_iter().chain((0..90).rev()).collect();
+    assert_eq!(order_at_100(&windows), order);
+}
+
+#[test]
+fn with_one_slack_for_all_the_order_is_by_earliest() {
+    for slack in [0, 40, 1000] {
+        let windows: Vec<(u64, u64)> = (0..99).map(|i| (99 - i, 99 - i + slack)).collect();
+        assert_eq!(order_at_100(&windows), (0..99).rev().collect::<Vec<_>>(), "{slack} ms");
+    }
 }

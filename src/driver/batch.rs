@@ -1,5 +1,9 @@
 //! Wakers on their way out: collected under a shard's lock, called after it is released.
+//!
+//! Of one batch those whose `latest` has come go first. They are why the driver is awake; those that merely
+//! may fire can wait for them, and where slacks differ there may be a hundred of these for each of those.
 
+use crate::wheel::Fired;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -10,22 +14,33 @@ pub(crate) const BATCH: usize = 256;
 /// Calls wakers one by one. One that panics costs no other its call.
 #[derive(Default)]
 pub(crate) struct WakeBatch {
-    wakers: Vec<Waker>,
+    /// Their `latest` has come.
+    due: Vec<Waker>,
+    /// All others, each queue in the order of its coming.
+    coalesced: Vec<Waker>,
     pub(crate) panics: u64,
     /// What the first panic threw.
     thrown: Option<Box<dyn Any + Send>>,
 }
 
 impl WakeBatch {
+    /// Takes a waker whose time is of no matter.
     #[inline]
     pub(crate) fn push(&mut self, waker: Waker) {
-        self.wakers.push(waker);
+        self.coalesced.push(waker);
     }
 
-    /// Calls all wakers. No lock of the crate may be held.
+    /// Takes the waker of a timer that fires at `now`.
+    #[inline]
+    pub(crate) fn push_fired(&mut self, fired: Fired<Waker>, now: u64) {
+        let queue = if fired.latest <= now { &mut self.due } else { &mut self.coalesced };
+        queue.push(fired.value);
+    }
+
+    /// Calls all wakers, the due ones first. No lock of the crate may be held.
     pub(crate) fn wake(&mut self) {
         // Outside of the closure: a panic must not drop the rest unwoken.
-        let mut wakers = self.wakers.drain(..);
+        let mut wakers = self.due.drain(..).chain(self.coalesced.drain(..));
         loop {
             let called = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(Waker::wake)));
             let Err(thrown) = called else { break };
@@ -77,5 +92,17 @@ mod tests {
         assert_eq!(batch.panics, 10);
         assert!(catch_unwind(AssertUnwindSafe(|| batch.rethrow())).is_err());
         batch.rethrow();
+    }
+
+    #[test]
+    fn a_panic_of_a_due_waker_costs_no_coalesced_one_its_call() {
+        let calls = Arc::new(AtomicU32::new(0));
+        let mut batch = WakeBatch::default();
+        for i in 0..10 {
+            let value = Arc::new(Counted(calls.clone(), true)).into();
+            batch.push_fired(Fired { earliest: 0, latest: i, value }, 4);
+        }
+        batch.wake();
+        assert_eq!((calls.load(Ordering::Relaxed), batch.panics), (10, 10));
     }
 }

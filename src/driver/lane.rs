@@ -298,7 +298,7 @@ impl<K: KernelTimer> Lane<K> {
                     shard.turned.store(now, Relaxed);
                     let step = wheel.advance(now, BATCH, |fired| {
                         lateness.record(now, fired.earliest, fired.latest);
-                        batch.push(fired.value);
+                        batch.push_fired(fired, now);
                     });
                     turned.fired += step.fired;
                     shard.publish(wheel, PARK_RESCAN);

@@ -179,7 +179,7 @@ impl Local {
                 let State { wheel, lateness, .. } = &mut *state;
                 let step = wheel.advance(now, BATCH, |fired| {
                     lateness.record(now, fired.earliest, fired.latest);
-                    batch.push(fired.value);
+                    batch.push_fired(fired, now);
                 });
                 turn.fired += step.fired;
                 self.due.set(wheel.first_due());
