@@ -148,17 +148,17 @@ pub(crate) fn monotonic() -> u64 {
     raw_monotonic()
 }
 
-/// True when `at` is surely more than `ahead` nanoseconds away. Cheap: it reads a coarse clock where there
-/// is one, and says no when in doubt.
+/// How far away `at` surely is at least, in nanoseconds. Cheap: it reads a coarse clock where
+/// there is one, and says less when in doubt.
 #[inline]
-pub(crate) fn is_surely_ahead(at: u64, ahead: u64) -> bool {
+pub(crate) fn surely_ahead(at: u64) -> u64 {
     /// How far the coarse clock may be behind: its interrupts come every 10 ms or faster.
     #[cfg(target_os = "linux")]
     const BEHIND: u64 = 20_000_000;
     #[cfg(target_os = "linux")]
-    return at.saturating_sub(now(ClockId::MonotonicCoarse)) > ahead + BEHIND;
+    return at.saturating_sub(now(ClockId::MonotonicCoarse)).saturating_sub(BEHIND);
     #[cfg(not(target_os = "linux"))]
-    return at.saturating_sub(raw_monotonic()) > ahead;
+    return at.saturating_sub(raw_monotonic());
 }
 
 /// An instant as a reading: at or after it, by the anchor's width. Instants before the clock's start

@@ -4,6 +4,7 @@
 //! thread's other locals are being destroyed.
 
 use super::Handle;
+use super::arming::NEAR;
 use crate::primitive::plain::{AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -14,6 +15,8 @@ thread_local! {
     /// One more than the shard; zero while the thread has none.
     static SHARD: Cell<usize> = const { Cell::new(0) };
     static ENTERED: Cell<Option<Handle>> = const { Cell::new(None) };
+    /// A stale arm that was seen to be far away, and for how many operations it need not be looked at.
+    static FAR_ARM: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
     /// Sleeps that were ready at their first poll, in a row.
     static READY_RUN: Cell<u8> = const { Cell::new(0) };
 }
@@ -71,4 +74,25 @@ pub(crate) fn may_be_ready() -> bool {
 #[inline]
 pub(crate) fn was_pending() {
     READY_RUN.with(|run| run.set(0));
+}
+
+/// Called by an operation on a driver whose arm is stale: true when it may leave it alone, since another
+/// one of this thread has just seen that it is far away.
+#[inline]
+pub(crate) fn is_known_far(armed: u64) -> bool {
+    FAR_ARM.with(|far| {
+        let (at, left) = far.get();
+        let known = at == armed && left > 0;
+        if known {
+            far.set((at, left - 1));
+        }
+        known
+    })
+}
+
+/// The arm is `ahead` nanoseconds away. An operation for each [`NEAR`] of them may pass unlooked, up to 64:
+/// only where operations are rarer than that they miss its last [`NEAR`], and there one would hardly
+/// have come at the right time.
+pub(crate) fn seen_far(armed: u64, ahead: u64) {
+    FAR_ARM.with(|far| far.set((armed, (ahead / NEAR).min(64) as u32)));
 }

@@ -41,7 +41,7 @@ pub use manual::ManualClock;
 pub(crate) use arming::NEAR;
 pub(crate) use core::ClockLane;
 pub(crate) use default::{ensure_driven, handle as default_handle};
-pub(crate) use enter::{may_be_ready, shard, was_pending};
+pub(crate) use enter::{is_known_far, may_be_ready, seen_far, shard, was_pending};
 pub(crate) use lane::Polled;
 use lane::Turned;
 pub(crate) use local::Local;

@@ -245,21 +245,27 @@ impl Sleep {
     }
 
     /// Whoever operates on a driver whose arm is stale helps; else this is one load. As long as the arm
-    /// is far away a coarse clock is enough to see so.
+    /// is far away a coarse clock is enough to see so, now and then.
     #[inline]
     fn raise_stale_arm(&self) {
         if let Some(lane) = self.handle.lane()
             && let Some(armed) = lane.arming.stale_arm()
+            && !driver::is_known_far(armed)
         {
             self.raise(lane, armed);
         }
     }
 
+    #[cold]
     fn raise(&self, lane: &ClockLane, armed: u64) {
         let Handle { manual, clock, .. } = self.handle;
-        if manual || clock != Clock::Monotonic || !clock::is_surely_ahead(armed, NEAR) {
-            lane.raise(self.handle.reading());
+        if !manual && clock == Clock::Monotonic {
+            let ahead = clock::surely_ahead(armed);
+            if ahead > NEAR {
+                return driver::seen_far(armed, ahead);
+            }
         }
+        lane.raise(self.handle.reading());
     }
 
     #[inline]

@@ -4,7 +4,7 @@ mod by_hand;
 
 pub use by_hand::{BareLoop, Heap, HeapSleep, Map, MapSleep};
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -130,12 +130,14 @@ impl Peer for OursDefault {
 }
 
 thread_local! {
-    static LOCAL: RefCell<Option<slackwheel::LocalHandle>> = const { RefCell::new(None) };
+    /// Leaked: a sample is a process. Like that it is one load, as an executor's own scoped handle is.
+    static LOCAL: Cell<Option<&'static slackwheel::LocalHandle>> = const { Cell::new(None) };
 }
 
 /// The handle of this thread's local driver, inside of its `block_on`.
-pub fn local_handle() -> slackwheel::LocalHandle {
-    LOCAL.with_borrow(|l| l.clone()).expect("inside of block_on")
+#[inline]
+pub fn local_handle() -> &'static slackwheel::LocalHandle {
+    LOCAL.get().expect("inside of block_on")
 }
 
 /// slackwheel, a local driver.
@@ -144,20 +146,20 @@ pub struct OursLocal;
 impl Peer for OursLocal {
     #[inline]
     fn sleep(d: Duration, slack: Duration) -> impl Future<Output = ()> {
-        LOCAL.with_borrow(|l| l.as_ref().expect("inside of block_on").sleep_range(d, d + slack))
+        local_handle().sleep_range(d, d + slack)
     }
     fn block_on<F: Future<Output = T> + 'static, T: Send + 'static>(future: F) -> T {
         let mut driver = slackwheel::LocalDriver::new().expect("a driver");
-        LOCAL.set(Some(driver.handle()));
+        LOCAL.set(Some(Box::leak(Box::new(driver.handle()))));
         let output = driver.block_on(future);
         LOCAL.set(None);
         output
     }
     fn kernel_calls() -> Option<u64> {
-        LOCAL.with_borrow(|l| l.as_ref().map(|l| l.metrics().arm_calls))
+        Some(LOCAL.get()?.metrics().arm_calls)
     }
     fn reap() {
-        LOCAL.with_borrow(|l| l.as_ref().expect("inside of block_on").reap());
+        local_handle().reap();
     }
 }
 
