@@ -78,6 +78,8 @@ pub(super) trait Inert {
 /// See the module's header.
 pub(super) struct Arena<E: Inert> {
     segments: Vec<NonNull<u8>>,
+    /// The first of them, once there is one.
+    first: NonNull<u8>,
     meta: Vec<Meta>,
     /// Places that were released last and are kept for the next elements, and how many.
     kept: [u32; KEPT],
@@ -136,6 +138,7 @@ impl<E: Inert> Arena<E> {
     pub(super) const fn new() -> Self {
         Arena {
             segments: Vec::new(),
+            first: NonNull::dangling(),
             meta: Vec::new(),
             kept: [0; KEPT],
             kept_len: 0,
@@ -174,7 +177,11 @@ impl<E: Inert> Arena<E> {
         // SAFETY: callers pass an index whose block exists, so its segment is allocated and the block
         // lies inside it; the element offset is below PER_BLOCK.
         unsafe {
-            let base = self.segments.get_unchecked(segment).as_ptr();
+            let base = match segment {
+                // Most wheels have one: a branch that is foreseen instead of a load that is waited for.
+                0 => self.first.as_ptr(),
+                _ => self.segments.get_unchecked(segment).as_ptr(),
+            };
             if Self::PER_BLOCK * std::mem::size_of::<E>() == Self::BLOCK_BYTES {
                 // No gap between blocks: one multiplication.
                 base.cast::<E>().add(block << Self::SHIFT | at)
@@ -346,6 +353,7 @@ impl<E: Inert> Arena<E> {
         let raw = unsafe { alloc(layout) };
         let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
         self.segments.push(raw);
+        self.first = self.segments[0];
         self.meta.extend((0..SEGMENT).map(|_| Meta {
             live: [0; 2],
             next: NIL,
