@@ -51,7 +51,7 @@
 //! 6. **Total.** No input panics, hangs or wraps: zero, the past, `Duration::MAX`, inverted ranges, a clock
 //!    that steps. A deadline past the clock's end (584 years) never fires.
 //! 7. **Exact by default.** [`sleep`] has no slack unless a default was set ([`tunables::default_slack`]).
-//! 8. **Order.** Within a shard and a batch of a turn (256 timers), those whose `latest` has come are woken before
+//! 8. **Order.** Within a shard and a batch of a turn (some 256 timers), those whose `latest` has come are woken before
 //!    those that merely may fire; both by `earliest`, to the wheel's tick of 1.024 us, ties by insertion. No order
 //!    across shards. (A thread's timers go to one shard.)
 //! 9. **Life after the driver.** When its driver is gone a pending sleep is woken once and registers with the

@@ -71,7 +71,7 @@ impl<T> Mutex<T> {
 /// Releasing a [`Mutex`] costs a locked instruction, since it must see whether somebody sleeps until
 /// then: as much as a whole insert. Here a release is a plain store, and whoever finds the lock taken looks
 /// again by itself: at once, then letting other threads run, after some 100 us every 50 us. What it may cost is
-/// bounded: no user code runs under it, and timers hold it for at most some 256 entries' work, so only a
+/// bounded: no user code runs under it, and timers hold it for at most some 1,280 entries' work, so only a
 /// holder that was preempted keeps others waiting. (`Handle::reap`, and the exact queries that say they are
 /// for tests, hold it longer: waiters sleep then.) Under loom it is loom's mutex.
 #[derive(Debug, Default)]

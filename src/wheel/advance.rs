@@ -75,6 +75,7 @@ impl<T> Wheel<T> {
                 break true;
             }
             let slot = level * SLOTS + at;
+            let few = if level == 1 { FEW_TICKS } else { FEW };
             moved = true;
             if level == 0 {
                 self.cursor = self.cursor.max(start);
@@ -86,7 +87,7 @@ impl<T> Wheel<T> {
                     // What is left in this slot comes later within the tick.
                     break false;
                 }
-            } else if self.slots.live(slot) as usize <= if level == 1 { FEW_TICKS } else { FEW } {
+            } else if self.slots.live(slot) as usize <= few {
                 let last = start | ((1u64 << (BITS * level as u32)) - 1);
                 self.cursor = if last >= present { present } else { start };
                 self.settle_slot(slot, last, now, &mut left, &mut fired, &mut fire);
