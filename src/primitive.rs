@@ -73,41 +73,20 @@ impl<T> Mutex<T> {
 /// again by itself: at once, then letting other threads run, after some 100 us every 50 us. What it may cost is
 /// bounded: no user code runs under it, and timers hold it for at most some 1,280 entries' work, so only a
 /// holder that was preempted keeps others waiting. (`Handle::reap`, and the exact queries that say they are
-/// for tests, hold it longer: waiters sleep then.) Under loom it is loom's mutex.
-#[derive(Debug, Default)]
+/// for tests, hold it longer: waiters sleep then.) All models of the driver run on this very lock; under
+/// loom only its pauses differ.
+#[derive(Debug)]
 pub(crate) struct BriefLock<T> {
-    #[cfg(not(loom))]
     taken: AtomicBool,
     /// Threads that found it taken.
-    #[cfg(not(loom))]
     waiting: plain::AtomicU32,
-    #[cfg(not(loom))]
-    value: std::cell::UnsafeCell<T>,
-    #[cfg(loom)]
-    value: Mutex<T>,
+    value: UnsafeCell<T>,
 }
 
-#[cfg(loom)]
-pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
-
-#[cfg(loom)]
-impl<T> BriefLock<T> {
-    pub(crate) fn new(value: T) -> Self {
-        BriefLock { value: Mutex::new(value) }
-    }
-
-    pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
-        self.value.lock()
-    }
-
-    pub(crate) fn let_others_in(&self) {}
-}
-
-#[cfg(not(loom))]
 mod brief {
-    use super::{BriefLock, Ordering};
+    use super::{AtomicBool, BriefLock, Ordering, UnsafeCell, plain::AtomicU32};
+    use std::marker::PhantomData;
     use std::ops::{Deref, DerefMut};
-    use std::thread;
 
     // SAFETY: the lock hands out `&mut T` to one thread at a time, so sharing it needs no more of `T` than
     // to be sent; it is what std demands of its own mutex.
@@ -118,58 +97,112 @@ mod brief {
     impl<T> std::panic::RefUnwindSafe for BriefLock<T> {}
 
     /// Releases the lock when dropped.
-    pub(crate) struct BriefGuard<'a, T>(&'a BriefLock<T>, std::marker::PhantomData<*const ()>);
+    pub(crate) struct BriefGuard<'a, T> {
+        lock: &'a BriefLock<T>,
+        /// loom's watch over the value: whoever else looks while it lives is found.
+        #[cfg(loom)]
+        watch: Option<loom::cell::MutPtr<T>>,
+        thread: PhantomData<*const ()>,
+    }
 
     impl<T> BriefLock<T> {
-        pub(crate) const fn new(value: T) -> Self {
+        pub(crate) fn new(value: T) -> Self {
             BriefLock {
-                taken: super::AtomicBool::new(false),
-                waiting: super::plain::AtomicU32::new(0),
-                value: std::cell::UnsafeCell::new(value),
+                taken: AtomicBool::new(false),
+                waiting: AtomicU32::new(0),
+                value: UnsafeCell::new(value),
             }
         }
 
         #[inline(always)]
         pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
-            if self.taken.swap(true, Ordering::Acquire) {
+            if !self.take() {
                 self.wait();
             }
-            BriefGuard(self, std::marker::PhantomData)
+            BriefGuard {
+                lock: self,
+                #[cfg(loom)]
+                watch: Some(self.value.get_mut()),
+                thread: PhantomData,
+            }
         }
 
         /// For who takes the lock again and again: while somebody waits, waits for them in turn, for a moment.
         /// The few nanoseconds between a release and the next lock are no chance.
         #[inline]
         pub(crate) fn let_others_in(&self) {
-            for _ in 0..1000 {
+            for _ in 0..PATIENCE {
                 if self.waiting.load(Ordering::Relaxed) == 0 {
                     return;
                 }
-                std::hint::spin_loop();
+                pause(0);
             }
+        }
+
+        /// Tries to take it.
+        #[cfg(not(loom))]
+        #[inline(always)]
+        fn take(&self) -> bool {
+            !self.taken.swap(true, Ordering::Acquire)
+        }
+
+        /// loom does not know that the store of a swap that failed comes before the release.
+        #[cfg(loom)]
+        fn take(&self) -> bool {
+            self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         }
 
         #[cold]
         fn wait(&self) {
             self.waiting.fetch_add(1, Ordering::Relaxed);
-            self.take_when_free();
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-
-        fn take_when_free(&self) {
             for round in 0u32.. {
-                match round {
-                    0..64 => std::hint::spin_loop(),
-                    // The holder may wait for this very CPU. Some 100 us, longer than anybody holds it.
-                    64..400 => thread::yield_now(),
-                    // Or be of a lower real-time priority: then only sleeping lets it run.
-                    _ => thread::sleep(std::time::Duration::from_micros(50)),
-                }
-                if !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire)
-                {
-                    return;
+                pause(round);
+                // Reading first leaves the holder its cache line. (loom may let a load see the past for
+                // ever.)
+                let seems_taken = cfg!(not(loom)) && self.taken.load(Ordering::Relaxed);
+                if !seems_taken && self.take() {
+                    break;
                 }
             }
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks of `let_others_in`.
+    const PATIENCE: u32 = if cfg!(loom) { 1 } else { 1000 };
+
+    #[cfg(not(loom))]
+    fn pause(round: u32) {
+        match round {
+            0..64 => std::hint::spin_loop(),
+            // The holder may wait for this very CPU. Some 100 us, longer than anybody holds it.
+            64..400 => std::thread::yield_now(),
+            // Or be of a lower real-time priority: then only sleeping lets it run.
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
+
+    /// Who tries twice in vain ends up where one does who tries later, and that is explored anyway.
+    #[cfg(loom)]
+    fn pause(round: u32) {
+        if round > 1 {
+            loom::skip_branch();
+        }
+        loom::thread::yield_now();
+    }
+
+    impl<T> BriefGuard<'_, T> {
+        #[cfg(not(loom))]
+        #[inline(always)]
+        fn value(&self) -> *mut T {
+            self.lock.value.with_mut(|value| value)
+        }
+
+        #[cfg(loom)]
+        fn value(&self) -> *mut T {
+            let watch = self.watch.as_ref().expect("the guard lives");
+            // SAFETY: the guard holds the lock; the reference becomes a pointer at once.
+            unsafe { watch.deref() }
         }
     }
 
@@ -178,7 +211,7 @@ mod brief {
         #[inline(always)]
         fn deref(&self) -> &T {
             // SAFETY: the guard holds the lock, so nobody else refers to the value.
-            unsafe { &*self.0.value.get() }
+            unsafe { &*self.value() }
         }
     }
 
@@ -186,14 +219,18 @@ mod brief {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
             // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
-            unsafe { &mut *self.0.value.get() }
+            unsafe { &mut *self.value() }
         }
     }
 
     impl<T> Drop for BriefGuard<'_, T> {
         #[inline(always)]
         fn drop(&mut self) {
-            self.0.taken.store(false, Ordering::Release);
+            #[cfg(loom)]
+            drop(self.watch.take());
+            let planted = super::plant::planted(super::plant::Bug::ReleaseRelaxed);
+            let order = if planted { Ordering::Relaxed } else { Ordering::Release };
+            self.lock.taken.store(false, order);
         }
     }
 }
@@ -251,6 +288,8 @@ pub(crate) mod plant {
         DrainThenClose,
         /// A shutdown says that a shard is empty without saying that the driver has gone.
         CloseRelaxed,
+        /// A shard's lock is released without handing over what was done under it.
+        ReleaseRelaxed,
         /// A condvar's waiter believes its clock although a notify has taken it off the list.
         TrustTheClock,
         /// A waiter that goes without using its notify does not pass it on.
@@ -334,12 +373,44 @@ pub(crate) mod test {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
+    use super::test::{Arc, model};
     use super::*;
+
+    fn add_on_two_threads() {
+        let lock = Arc::new(BriefLock::new((0u64, 0u64)));
+        let add = |lock: &BriefLock<(u64, u64)>| {
+            let mut both = lock.lock();
+            assert_eq!(both.0, both.1);
+            both.0 += 1;
+            both.1 += 1;
+            drop(both);
+            lock.let_others_in();
+        };
+        let other = {
+            let lock = lock.clone();
+            thread::spawn(move || add(&lock))
+        };
+        add(&lock);
+        other.join().unwrap();
+        assert_eq!(*lock.lock(), (2, 2));
+    }
 
     #[test]
     fn a_brief_lock_excludes() {
+        model(add_on_two_threads);
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn a_release_that_hands_nothing_over_is_found() {
+        test::finds(plant::Bug::ReleaseRelaxed, add_on_two_threads);
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_brief_lock_excludes_under_load() {
         let lock = BriefLock::new((0u64, 0u64));
         std::thread::scope(|s| {
             for _ in 0..4 {

@@ -180,7 +180,7 @@ impl Core {
         config.alarm = Some(alarm.clone());
         self.lane.arming.open(alarm.clone(), host);
         // Clocks that were used before there was an alarm.
-        for (clock, lane) in self.other_lanes() {
+        for (clock, lane) in self.lanes().skip(1) {
             if lane.is_open(self.life.load(Relaxed))
                 && let Ok(alarm) = alarm.open(clock)
             {
@@ -198,15 +198,10 @@ impl Core {
         }
     }
 
-    fn other_lanes(&self) -> impl Iterator<Item = (Clock, &ClockLane)> {
-        let clocks = [Clock::Boottime, Clock::Realtime];
-        clocks.into_iter().filter_map(|c| self.lane_of(c).map(|lane| (c, lane)))
-    }
-
     /// The lanes in which something may be pending or armed, the monotonic clock's first.
     #[inline]
     pub(crate) fn lanes(&self) -> impl Iterator<Item = (Clock, &ClockLane)> {
-        std::iter::once((Clock::Monotonic, &self.lane)).chain(self.other_lanes())
+        Clock::ALL.iter().filter_map(|clock| Some((*clock, self.lane_of(*clock)?)))
     }
 
     /// Makes the lane of a clock ready for the driver of this life.

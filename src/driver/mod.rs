@@ -524,17 +524,17 @@ fn end(handle: Handle, batch: &mut WakeBatch) {
 }
 
 /// The earliest of what `of` says of each clock's lane, on the monotonic clock.
+#[inline]
 fn next_wake(handle: Handle, of: impl Fn(&ClockLane) -> u64) -> Option<Instant> {
-    let monotonic = |(clock, lane): (Clock, &ClockLane)| match (clock, of(lane)) {
-        (_, NEVER) => NEVER,
-        (Clock::Monotonic, at) => at,
-        (clock, at) => {
+    let mut first = of(&handle.core.lane);
+    for clock in [Clock::Boottime, Clock::Realtime] {
+        let at = handle.core.lane_of(clock).map_or(NEVER, &of);
+        if at != NEVER {
             let ahead = at.saturating_sub(handle.on(clock).reading());
-            handle.reading().saturating_add(ahead)
+            first = first.min(handle.reading().saturating_add(ahead));
         }
-    };
-    let at = handle.core.lanes().map(monotonic).min().unwrap_or(NEVER);
-    (at != NEVER).then(|| clock::instant_of(at))
+    }
+    (first != NEVER).then(|| clock::instant_of(first))
 }
 
 /// Adds to a counter that one thread writes.
