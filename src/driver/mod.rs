@@ -58,7 +58,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// How a driver's thread waits.
@@ -381,17 +381,8 @@ impl Driver {
     /// # Panics
     /// When the future panics, or a waker that a turn calls.
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
-        struct Unpark(Arc<Bell>);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.notify();
-            }
-            fn wake_by_ref(self: &Arc<Self>) {
-                self.0.notify();
-            }
-        }
         let _entered = self.enter();
-        let waker = Waker::from(Arc::new(Unpark(self.bell.clone())));
+        let waker = Waker::from(self.bell.clone());
         let mut cx = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
