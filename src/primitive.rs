@@ -288,6 +288,8 @@ pub(crate) mod plant {
         DrainThenClose,
         /// A shutdown says that a shard is empty without saying that the driver has gone.
         CloseRelaxed,
+        /// A turn says that it has passed a timer without saying when.
+        PublishRelaxed,
         /// A shard's lock is released without handing over what was done under it.
         ReleaseRelaxed,
         /// A condvar's waiter believes its clock although a notify has taken it off the list.

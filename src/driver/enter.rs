@@ -96,3 +96,17 @@ pub(crate) fn is_known_far(armed: u64) -> bool {
 pub(crate) fn seen_far(armed: u64, ahead: u64) {
     FAR_ARM.with(|far| far.set((armed, (ahead / NEAR).min(64) as u32)));
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_at_a_far_arm_spares_as_many_as_it_is_milliseconds_away() {
+        for (ahead, spared) in [(NEAR, 1), (5 * NEAR, 5), (5 * NEAR - 1, 4), (u64::MAX, 64)] {
+            seen_far(7, ahead);
+            assert!(!is_known_far(8), "another arm");
+            assert_eq!((0..100).take_while(|_| is_known_far(7)).count(), spared, "{ahead} ns");
+        }
+    }
+}

@@ -517,6 +517,7 @@ impl Shard {
         self.stale.store(false, Relaxed);
         self.rough.store(!exact, Relaxed);
         self.latest.store(latest, Relaxed);
-        self.earliest.store(wheel.first_due(), Release);
+        let order = if planted(Bug::PublishRelaxed) { Relaxed } else { Release };
+        self.earliest.store(wheel.first_due(), order);
     }
 }

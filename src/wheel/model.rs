@@ -485,6 +485,47 @@ fn a_rough_bound_goes_when_its_slot_empties() {
 }
 
 #[test]
+fn a_slot_of_64_ticks_fires_in_order_however_crowded() {
+    for n in [63u64, 64, 500, 1024, 1025] {
+        let mut wheel = Wheel::new();
+        let mut wanted: Vec<(u64, u64)> = (0..n)
+            .map(|i| {
+                let at = tick_start(64) + i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % tick_start(64);
+                wheel.insert(at, NEVER, i);
+                (tick_of(at), i)
+            })
+            .collect();
+        wanted.sort_unstable();
+        let mut fired = Vec::new();
+        while wheel
+            .advance(tick_start(128), 256, |f| fired.push((tick_of(f.earliest), f.value)))
+            .more
+        {}
+        assert_eq!(fired, wanted, "{n}");
+    }
+}
+
+#[test]
+fn one_that_was_postponed_fires_in_the_order_of_its_new_time() {
+    // Few and many in the first slot: settled by either sort.
+    for crowd in [0, 100] {
+        let mut wheel = Wheel::new();
+        let slot = tick_start(64);
+        for i in 0..crowd {
+            wheel.insert(slot + 1, NEVER, 100 + i);
+        }
+        let moved = wheel.insert(slot + 1, NEVER, 2);
+        wheel.insert(2 * slot + 1, NEVER, 1);
+        wheel.reset(moved, 3 * slot + 1, NEVER);
+        let mut order = Vec::new();
+        let step = wheel.advance(4 * slot, usize::MAX, |f| order.push(f.value));
+        assert!(!step.more);
+        assert_eq!(order.len() as u64, crowd + 2);
+        assert_eq!(order[crowd as usize..], [1, 2]);
+    }
+}
+
+#[test]
 fn a_panicking_consumer_loses_only_its_entry() {
     let mut wheel = Wheel::new();
     for i in 0..100u64 {
