@@ -297,3 +297,19 @@ fn many_sleeps_in_one_task() {
     }));
     assert_eq!(h.metrics().pending, 0);
 }
+
+#[test]
+fn what_a_driver_has_done_can_be_asked_after_its_end() {
+    let (mut driver, clock) = LocalDriver::manual();
+    let timers = driver.handle();
+    let (_, waker) = counter();
+    let mut near = timers.sleep(ms(1));
+    let mut far = timers.sleep(ms(100));
+    assert!(poll(&mut near, &waker).is_pending());
+    assert!(poll(&mut far, &waker).is_pending());
+    clock.advance(ms(2));
+    assert_eq!(driver.turn().fired, 1);
+    drop(driver);
+    let m = timers.metrics();
+    assert_eq!((m.registered, m.fired, m.pending), (2, 1, 0));
+}

@@ -451,7 +451,7 @@ impl Drop for LocalDriver {
     fn drop(&mut self) {
         self.local.closed.set(true);
         // Out of the cell first: a waker may use it.
-        let mut wheel = std::mem::take(&mut self.local.state.borrow_mut().wheel);
+        let mut wheel = self.local.state.borrow_mut().wheel.restart();
         wheel.drain(|waker| self.batch.push(waker));
         self.batch.wake();
         // A panic of a waker has nowhere to go from a drop.

@@ -1,6 +1,7 @@
 //! Sleeps and timeouts of a driver that belongs to one thread.
 
 use super::Sleep;
+use super::sleep::span_of;
 use super::timeout::poll_limited;
 use crate::clock;
 use crate::driver::{self, Local, LocalHandle};
@@ -62,10 +63,6 @@ fn span(local: &Local, min: Duration, max: Duration) -> (Span, bool) {
     let now = local.now();
     let span = Span::range(now, min, max);
     (span, local.is_manual() || span.earliest.saturating_sub(now) <= 1_000_000)
-}
-
-fn span_of(window: Window) -> Span {
-    Span::with_slack(clock::reading_of(window.earliest()), nanos(window.slack()))
 }
 
 /// A sleep on a [`LocalDriver`](crate::LocalDriver): what [`Sleep`] is elsewhere, without locks and not
@@ -136,7 +133,7 @@ impl LocalSleep {
         self.state == State::Done
     }
 
-    /// How long after its `earliest` it completed; `None` before.
+    /// How long after its `earliest` it completed; `None` before. See [`Sleep::lateness`].
     pub fn lateness(&self) -> Option<Duration> {
         (self.state == State::Done).then(|| Duration::from_nanos(self.word))
     }
@@ -268,6 +265,7 @@ impl LocalSleep {
             return Poll::Pending;
         }
         let late = sleep.lateness().map_or(0, nanos);
+        self.moved = None;
         self.complete(self.span.earliest.saturating_add(late))
     }
 }

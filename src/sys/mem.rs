@@ -8,8 +8,8 @@ pub(crate) fn give_back(p: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
         debug_assert_eq!(p as usize % 4096, 0);
-        // SAFETY: the caller owns these whole pages of its own allocation and reads none of them
-        // before writing again, so it does not matter that their content goes.
+        // SAFETY: these are whole pages of the caller's own allocation, and the caller reads nothing in
+        // them before writing again but what may be zero as well as what it was (see `wheel::arena`).
         let _ = unsafe { libc::madvise(p.cast(), bytes, libc::MADV_DONTNEED) };
     }
     #[cfg(not(target_os = "linux"))]

@@ -29,9 +29,9 @@ const NIL: u32 = u32::MAX;
 const SEGMENT_SHIFT: u32 = 6;
 const SEGMENT: u32 = 1 << SEGMENT_SHIFT;
 /// Places kept for what comes next.
-const KEPT: usize = 16;
+const KEPT_PLACES: usize = 16;
 /// Empty blocks kept for the next burst, whatever the load.
-const KEEP: usize = 16;
+const KEPT_BLOCKS: usize = 16;
 /// Runs handed back by one removal, so that no removal stalls for long.
 const RUNS_PER_STEP: usize = 16;
 /// Shorter runs are left for later: blocks that empty in random order would go back one call each, and
@@ -82,7 +82,7 @@ pub(super) struct Arena<E: Inert> {
     first: NonNull<u8>,
     meta: Vec<Meta>,
     /// Places that were released last and are kept for the next elements, and how many.
-    kept: [u32; KEPT],
+    kept: [u32; KEPT_PLACES],
     kept_len: usize,
     /// Places from here on have never been written.
     high: u32,
@@ -140,7 +140,7 @@ impl<E: Inert> Arena<E> {
             segments: Vec::new(),
             first: NonNull::dangling(),
             meta: Vec::new(),
-            kept: [0; KEPT],
+            kept: [0; KEPT_PLACES],
             kept_len: 0,
             high: 0,
             partial: NIL,
@@ -205,7 +205,7 @@ impl<E: Inert> Arena<E> {
             0 => self.claim(),
             n => {
                 self.kept_len = n - 1;
-                self.kept[(n - 1) % KEPT]
+                self.kept[(n - 1) % KEPT_PLACES]
             }
         };
         // Were this to panic, the place would stay taken by an inert element.
@@ -224,8 +224,8 @@ impl<E: Inert> Arena<E> {
         }
         let block = self.partial;
         let meta = &mut self.meta[block as usize];
-        let full = if meta.live[0] != Self::FULL[0] { 0 } else { 1 };
-        let at = (!meta.live[full]).trailing_zeros() + full as u32 * 64;
+        let half = usize::from(meta.live[0] == Self::FULL[0]);
+        let at = (!meta.live[half]).trailing_zeros() + half as u32 * 64;
         debug_assert!((at as usize) < Self::PER_BLOCK);
         if !meta.resident {
             meta.resident = true;
@@ -233,10 +233,10 @@ impl<E: Inert> Arena<E> {
         } else if meta.is_empty() {
             self.empty -= 1;
         }
-        let word = meta.live[full] | 1 << (at & 63);
-        meta.live[full] = word;
+        let word = meta.live[half] | 1 << (at & 63);
+        meta.live[half] = word;
         // Word by word: read as a pair right after one was written, they would wait for the store.
-        if word == Self::FULL[full] && meta.live[1 - full] == Self::FULL[1 - full] {
+        if word == Self::FULL[half] && meta.live[1 - half] == Self::FULL[1 - half] {
             self.unlist(block);
         }
         let index = block << Self::SHIFT | at;
@@ -286,7 +286,7 @@ impl<E: Inert> Arena<E> {
     pub(super) fn release(&mut self, index: u32) {
         debug_assert!(self.is_live(index));
         self.len -= 1;
-        if self.kept_len < KEPT {
+        if self.kept_len < KEPT_PLACES {
             self.kept[self.kept_len] = index;
             self.kept_len += 1;
         } else {
@@ -316,9 +316,9 @@ impl<E: Inert> Arena<E> {
         // Empty pages may weigh as much as half of the used ones before any go back; then they do in steps,
         // since looking for runs is a walk.
         let used = self.resident - self.empty;
-        if self.empty > KEEP + used / 2 && self.empty >= self.next_step {
-            self.hand_back(RUNS_PER_STEP, SHORTEST_RUN, KEEP / 2 + used / 4);
-            self.next_step = self.empty + KEEP + self.resident / 16;
+        if self.empty > KEPT_BLOCKS + used / 2 && self.empty >= self.next_step {
+            self.hand_back(RUNS_PER_STEP, SHORTEST_RUN, KEPT_BLOCKS / 2 + used / 4);
+            self.next_step = self.empty + KEPT_BLOCKS + self.resident / 16;
         }
     }
 

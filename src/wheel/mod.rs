@@ -342,7 +342,7 @@ impl<T> Wheel<T> {
     }
 
     /// Takes everything out, as a wheel of its own, and starts again at time zero: the clock was set
-    /// back. Keys stay unique.
+    /// back, or the driver ends. Keys stay unique, and what was inserted stays counted.
     pub(crate) fn restart(&mut self) -> Wheel<T> {
         std::mem::replace(self, Wheel { sequence: self.sequence, ..Wheel::new() })
     }
@@ -353,7 +353,11 @@ impl<T> Wheel<T> {
         let fresh =
             Wheel { now: self.now, cursor: self.cursor, sequence: self.sequence, ..Wheel::new() };
         let Wheel { entries, .. } = std::mem::replace(self, fresh);
-        entries.into_each(|entry| entry.into_value().into_iter().for_each(&mut f));
+        entries.into_each(|entry| {
+            if let Some(value) = entry.into_value() {
+                f(value);
+            }
+        });
     }
 
     /// Puts an item where its `earliest` belongs and tells its entry.

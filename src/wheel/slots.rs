@@ -266,9 +266,8 @@ impl Slots {
         if list.live == 1 {
             // The chunk goes with it, unread.
             let bound = list.min_latest;
-            *list = EMPTY;
             self.chunks.release(id);
-            self.clear_marks(slot);
+            self.clear(slot);
             return (bound, 0);
         }
         list.live -= 1;
@@ -298,7 +297,9 @@ impl Slots {
         (latest, live)
     }
 
-    fn clear_marks(&mut self, slot: usize) {
+    /// Nothing is left in the slot.
+    fn clear(&mut self, slot: usize) {
+        self.lists[slot] = EMPTY;
         let bit = 1 << (slot % SLOTS);
         self.occupied[slot / SLOTS] &= !bit;
         self.stale[slot / SLOTS] &= !bit;
@@ -378,8 +379,7 @@ impl Slots {
         self.lists[slot].live -= chunk.live as u32;
         self.unlink(id);
         if self.lists[slot].live == 0 {
-            self.lists[slot].min_latest = NEVER;
-            self.clear_marks(slot);
+            self.clear(slot);
         } else {
             self.mark_stale(slot);
         }

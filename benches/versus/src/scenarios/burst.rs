@@ -64,7 +64,7 @@ pub fn run<P: Peer>(n: usize, spread: Duration) -> Values {
     })
 }
 
-/// A future of a sleep's size that has no timer: it reads the clock when it is made, so to say.
+/// A future of a sleep's size that has no timer: it reads the clock once, as making a sleep does.
 struct Bare {
     polled: bool,
     _size: [u64; 7],
